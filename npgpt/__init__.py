@@ -1,0 +1,35 @@
+"""npgpt: the Transformer in pure NumPy, every operation with its own hand-written backward pass.
+
+    import npgpt
+    model = npgpt.from_pretrained("gpt2")               # a folder, weights/NAME, or a hub id
+    tokenizer = npgpt.load_tokenizer("gpt2")            # a tiktoken.Encoding
+    ids = tokenizer.encode("The cat sat on the")
+    logits = model(ids)                                 # [T, V]
+    loss, grads = model.loss_and_grads(ids[:-1], ids[1:])
+    for token in model.generate(ids):
+        print(tokenizer.decode([token]), end="")
+
+`npgpt.generate` and `npgpt.compare` are commands: `python -m npgpt.generate --help`.
+"""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING
+
+from npgpt.checkpoint import from_pretrained
+from npgpt.models.gpt2 import GPT2
+from npgpt.models.gpt2_config import GPT2Config
+
+if TYPE_CHECKING:
+    from npgpt.tokenizer import Tokenizer
+
+__version__ = "0.1.0"
+__all__ = ["GPT2", "GPT2Config", "from_pretrained", "load_tokenizer"]
+
+
+def load_tokenizer(name: str | os.PathLike[str], *, revision: str | None = None) -> Tokenizer:
+    """The tokenizer of a model: see `npgpt.tokenizer.load_tokenizer`."""
+    from npgpt import tokenizer  # only now: it needs tiktoken
+
+    return tokenizer.load_tokenizer(name, revision=revision)

@@ -1,0 +1,65 @@
+"""Token embedding: turn ids into vectors by taking rows of a table (article chapter 5).
+
+Leaves out: the position table (`position.py`), and the same table read the other way round
+(`lm_head.py`).
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+Saved = tuple[np.ndarray, tuple[int, ...]]  # ids, table.shape
+
+
+def lookup_forward(ids: np.ndarray, table: np.ndarray) -> tuple[np.ndarray, Saved]:
+    """Take row `ids[t]` of `table` for every t. Article 5.1.
+
+        y[..., :] = table[ids[...], :]      the same as one_hot(ids) @ table, without the product
+        (5.2)
+
+    Args:
+        ids: [...] integers in 0..V-1.
+        table: [V, d].
+
+    Returns:
+        y [..., d] in the table's dtype, and what backward reads.
+
+    Raises:
+        ValueError: ids are not integers, or one of them has no row. (NumPy would take -1 for the
+            last row.)
+    """
+    check_rows(ids, table, "token id")
+    return table[ids], (ids, table.shape)
+
+
+def lookup_backward(dy: np.ndarray, saved: Saved) -> np.ndarray:
+    """Gradient of the table; ids have none.
+
+        dtable[v] = Σ dy[t] over all t with ids[t] = v
+
+    That is one_hot(ids)ᵀ @ dy: only the rows that were used get a gradient, and an id that occurs
+    twice gets the sum of both.
+
+    Args:
+        dy: [..., d].
+
+    Returns:
+        dtable [V, d].
+    """
+    ids, shape = saved
+    dtable = np.zeros(shape, dy.dtype)
+    np.add.at(dtable, ids, dy)  # unlike dtable[ids] += dy, this adds up repeated ids
+    return dtable
+
+
+def check_rows(ids: np.ndarray, table: np.ndarray, what: str) -> None:
+    """Raise ValueError, naming the first offender, unless each id is an integer with a row."""
+    if not np.issubdtype(ids.dtype, np.integer):
+        raise ValueError(f"{what}s must be integers, but have dtype {ids.dtype}.")
+    wrong = (ids < 0) | (ids >= len(table))
+    if wrong.any():
+        where = tuple(int(i) for i in np.argwhere(wrong)[0])
+        raise ValueError(
+            f"{what} {ids[where]} at index {list(where)} has no row: "
+            f"the table holds 0..{len(table) - 1}."
+        )

@@ -1,0 +1,32 @@
+"""Fixtures shared by the tests: a seeded generator, real files, the live reference."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+
+@pytest.fixture
+def rng() -> np.random.Generator:
+    return np.random.default_rng(20170612)
+
+
+@pytest.fixture(scope="session")
+def data_dir() -> Path:
+    """The folder of real checkpoints and vocabularies that NPGPT_DATA names."""
+    folder = os.environ.get("NPGPT_DATA")
+    if folder is None:
+        pytest.skip("NPGPT_DATA does not name the folder of real checkpoints")
+    return Path(folder)
+
+
+@pytest.fixture(scope="session")
+def hf() -> None:
+    """Skip where the live reference is not installed; its golden values are tested everywhere."""
+    if any(importlib.util.find_spec(name) is None for name in ("torch", "transformers")):
+        pytest.skip("the live reference needs: pip install 'npgpt[hf]'")
+    os.environ.setdefault("HF_HUB_OFFLINE", "1")
