@@ -1,0 +1,56 @@
+"""The KV cache: keys and values of the tokens already read, so that a new token costs one row.
+
+It holds L x 2 x T x d numbers, however many heads they are cut into (article 7.6). Keys and values
+depend on the absolute position, so a cache is good for one text that only grows at its end.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+
+class KVCache:
+    """Preallocated keys and values of every block, [..., H, capacity, d_h] each."""
+
+    def __init__(
+        self,
+        n_layer: int,
+        shape: tuple[int, ...],
+        dtype: np.dtype[np.floating],
+    ) -> None:
+        """Allocate room for `shape` = (*batch, H, capacity, d_h) in each of `n_layer` blocks."""
+        self.keys = [np.empty(shape, dtype) for _ in range(n_layer)]
+        self.values = [np.empty(shape, dtype) for _ in range(n_layer)]
+        self.length = 0  # positions that every block has filled
+
+    @property
+    def capacity(self) -> int:
+        """How many positions fit."""
+        return self.keys[0].shape[-2]
+
+    @property
+    def nbytes(self) -> int:
+        """Memory of all keys and values, in bytes."""
+        return sum(array.nbytes for array in (*self.keys, *self.values))
+
+    def extend(self, layer: int, k: np.ndarray, v: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Write k, v [..., H, T, d_h] behind those of block `layer`; return all [..., H, S, d_h].
+
+        The views stay valid; `advance` makes the new positions count once every block has written.
+
+        Raises:
+            ValueError: they do not fit.
+        """
+        end = self.length + k.shape[-2]
+        if end > self.capacity:
+            raise ValueError(
+                f"the KV cache has room for {self.capacity} positions, but {end} are needed; "
+                f"make it with a larger capacity."
+            )
+        self.keys[layer][..., self.length : end, :] = k
+        self.values[layer][..., self.length : end, :] = v
+        return self.keys[layer][..., :end, :], self.values[layer][..., :end, :]
+
+    def advance(self, T: int) -> None:
+        """Count T more positions as filled."""
+        self.length += T

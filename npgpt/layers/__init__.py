@@ -1,0 +1,1 @@
+"""Compositions of operations: attention (the six steps) and the feed-forward network."""

@@ -1,0 +1,164 @@
+"""GPT-2's sizes and options (config.json), and the parameters that follow from them.
+
+Field names are those of Hugging Face's `config.json`. `n_embd` is the article's d, `n_head` H,
+`n_layer` L, `vocab_size` V, `n_inner` F, `n_positions` the context length.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields
+from typing import Any
+
+import numpy as np
+
+from npgpt.ops.activation import ACTIVATIONS
+
+
+@dataclass(frozen=True)
+class GPT2Config:
+    """What `config.json` says of a GPT-2; the defaults are GPT-2 small (article chapter 1)."""
+
+    vocab_size: int = 50257
+    n_positions: int = 1024
+    n_embd: int = 768
+    n_layer: int = 12
+    n_head: int = 12
+    n_inner: int | None = None  # None: 4 d
+    activation_function: str = "gelu_new"
+    layer_norm_epsilon: float = 1e-5
+    scale_attn_weights: bool = True
+    scale_attn_by_inverse_layer_idx: bool = False
+    tie_word_embeddings: bool = True
+    initializer_range: float = 0.02
+    embd_pdrop: float = 0.1
+    attn_pdrop: float = 0.1
+    resid_pdrop: float = 0.1
+    bos_token_id: int | None = 50256
+    eos_token_id: int | list[int] | None = 50256
+    # Whatever else the file said (reorder_and_upcast_attn changes no result); written back on
+    # saving.
+    other: Mapping[str, Any] = field(default_factory=dict)
+
+    @classmethod
+    def from_dict(cls, raw: Mapping[str, Any], where: str = "config.json") -> GPT2Config:
+        """Read and check a parsed `config.json`; `where` names the file in errors.
+
+        Raises ValueError, one sentence, for a model that is not GPT-2, sizes that are not positive
+        integers, an unknown activation, or cross-attention.
+        """
+        if raw.get("model_type", "gpt2") != "gpt2":
+            raise ValueError(
+                f"{where}: model_type is {raw['model_type']!r}, but npgpt loads 'gpt2'."
+            )
+        if raw.get("add_cross_attention"):
+            raise ValueError(f"{where}: add_cross_attention is set, but this GPT-2 has none.")
+        known = {f.name for f in fields(cls)} - {"other"}
+        config = cls(
+            **{key: value for key, value in raw.items() if key in known},
+            other={key: value for key, value in raw.items() if key not in known},
+        )
+        config._check(where)
+        return config
+
+    def to_dict(self) -> dict[str, Any]:
+        """The content of `config.json`, with every key that was read."""
+        own = {f.name: getattr(self, f.name) for f in fields(self) if f.name != "other"}
+        return {"architectures": ["GPT2LMHeadModel"], "model_type": "gpt2", **self.other, **own}
+
+    @property
+    def ffn_width(self) -> int:
+        """F: `n_inner`, or 4 d where it is null."""
+        return 4 * self.n_embd if self.n_inner is None else self.n_inner
+
+    def attention_divisor(self, layer: int) -> float:
+        """What block `layer` divides its scores by in step 3: √d_h unless configured otherwise."""
+        divisor = math.sqrt(self.n_embd // self.n_head) if self.scale_attn_weights else 1.0
+        return divisor * (layer + 1) if self.scale_attn_by_inverse_layer_idx else divisor
+
+    def _check(self, where: str) -> None:
+        for name in ("vocab_size", "n_positions", "n_embd", "n_layer", "n_head", "n_inner"):
+            size = getattr(self, name)
+            if name == "n_inner" and size is None:
+                continue
+            if not isinstance(size, int) or isinstance(size, bool) or size <= 0:
+                raise ValueError(f"{where}: {name} is {size!r}, but must be a positive integer.")
+        if self.n_embd % self.n_head:
+            raise ValueError(
+                f"{where}: n_embd {self.n_embd} cannot be cut into n_head {self.n_head} heads."
+            )
+        if self.activation_function not in list(ACTIVATIONS):  # a list takes any JSON value
+            raise ValueError(
+                f"{where}: activation_function {self.activation_function!r} is unknown; "
+                f"choose one of {', '.join(ACTIVATIONS)}."
+            )
+        self._check_numbers(where)
+
+    def _check_numbers(self, where: str) -> None:
+        epsilon = self.layer_norm_epsilon
+        if not isinstance(epsilon, (int, float)) or not 0 <= epsilon < math.inf:
+            raise ValueError(f"{where}: layer_norm_epsilon is {epsilon!r}, not a number >= 0.")
+        for name in ("embd_pdrop", "attn_pdrop", "resid_pdrop"):
+            p = getattr(self, name)
+            if not isinstance(p, (int, float)) or not 0 <= p < 1:
+                raise ValueError(f"{where}: {name} is {p!r}, but must be a probability in [0, 1).")
+        eos = self.eos_token_id
+        ids = eos if isinstance(eos, list) else [] if eos is None else [eos]
+        if any(type(i) is not int for i in ids):
+            raise ValueError(f"{where}: eos_token_id is {eos!r}, but must be an id, ids, or null.")
+
+
+def param_shapes(config: GPT2Config) -> dict[str, tuple[int, ...]]:
+    """Name -> shape of every parameter, in the order of the forward pass (article 11.2).
+
+    Matrices are [in, out], as in GPT-2's own checkpoint. `lm_head.weight` [V, d] exists only when
+    the head is not tied to `wte.weight`.
+    """
+    d, F = config.n_embd, config.ffn_width
+    block: dict[str, tuple[int, ...]] = {
+        "ln_1.weight": (d,),
+        "ln_1.bias": (d,),
+        "attn.c_attn.weight": (d, 3 * d),
+        "attn.c_attn.bias": (3 * d,),
+        "attn.c_proj.weight": (d, d),
+        "attn.c_proj.bias": (d,),
+        "ln_2.weight": (d,),
+        "ln_2.bias": (d,),
+        "mlp.c_fc.weight": (d, F),
+        "mlp.c_fc.bias": (F,),
+        "mlp.c_proj.weight": (F, d),
+        "mlp.c_proj.bias": (d,),
+    }
+    shapes: dict[str, tuple[int, ...]] = {
+        "wte.weight": (config.vocab_size, d),
+        "wpe.weight": (config.n_positions, d),
+    }
+    for n in range(config.n_layer):
+        shapes.update({f"h.{n}.{name}": shape for name, shape in block.items()})
+    shapes.update({"ln_f.weight": (d,), "ln_f.bias": (d,)})
+    if not config.tie_word_embeddings:
+        shapes["lm_head.weight"] = (config.vocab_size, d)
+    return shapes
+
+
+def init_params(
+    config: GPT2Config, rng: np.random.Generator, dtype: type[np.floating] = np.float32
+) -> dict[str, np.ndarray]:
+    """Fresh parameters as GPT-2 starts: weights N(0, initializer_range²), biases 0, gains 1.
+
+    The projections that write into the residual stream (`c_proj`) start smaller by √(2 L), because
+    2 L corrections add up on it (GPT-2 paper, section 2.3).
+    """
+    params = {}
+    for name, shape in param_shapes(config).items():
+        std = config.initializer_range
+        if name.endswith("c_proj.weight"):
+            std /= math.sqrt(2 * config.n_layer)
+        if name.endswith(".bias"):
+            params[name] = np.zeros(shape, dtype)
+        elif ".ln_" in f".{name}":
+            params[name] = np.ones(shape, dtype)
+        else:
+            params[name] = (std * rng.standard_normal(shape)).astype(dtype)
+    return params
