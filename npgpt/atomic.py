@@ -1,0 +1,48 @@
+"""Files that appear whole or not at all. Leaves out locking: of two writers, the last one wins."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import secrets
+from collections.abc import Iterator
+from pathlib import Path
+
+
+@contextlib.contextmanager
+def replacing(*paths: Path) -> Iterator[list[Path]]:
+    """Yield a temporary file beside each path; they take their places once the block ends well.
+
+    All of them are on the disk before the first is renamed, so that a full disk or a kill leaves
+    what was there, and an exception leaves no litter either.
+
+    Raises OSError, one sentence naming the first path, where a file cannot be written.
+    """
+    temporaries = [path.with_name(f".{path.name}.{secrets.token_hex(4)}.tmp") for path in paths]
+    try:
+        yield temporaries
+        for temporary in temporaries:
+            with temporary.open("r+b") as file:
+                os.fsync(file.fileno())
+        for temporary, path in zip(temporaries, paths, strict=True):
+            temporary.replace(path)
+        _flush_folder(paths[0].parent)
+    except OSError as error:
+        raise OSError(
+            f"{paths[0]} could not be written ({error.strerror or error}); "
+            "what was there before is unchanged."
+        ) from error
+    finally:
+        for temporary in temporaries:
+            with contextlib.suppress(OSError):
+                temporary.unlink()
+
+
+def _flush_folder(folder: Path) -> None:
+    """Make the renames themselves last, where the system can flush a folder (Windows cannot)."""
+    with contextlib.suppress(OSError):
+        descriptor = os.open(folder, os.O_RDONLY)
+        try:
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
