@@ -1,0 +1,221 @@
+"""`python -m npgpt.generate "PROMPT" --model …`: continue a text, printed as it is written.
+
+Only the continuation goes to stdout, remarks and timings to stderr. Greedy unless told otherwise.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+import time
+from collections.abc import Iterable, Iterator, Sequence
+from typing import TYPE_CHECKING
+
+from npgpt import cli
+from npgpt.checkpoint import from_pretrained
+from npgpt.decoding import end_of_text_ids
+from npgpt.models.gpt2 import GPT2
+
+if TYPE_CHECKING:
+    from npgpt.tokenizer import Tokenizer
+
+PROG = "npgpt.generate"
+
+
+def main(argv: Sequence[str]) -> int:
+    """Run the command; returns the exit code."""
+    args = _parser().parse_args(argv)
+    _check(args)
+    given = args.prompt if args.ids is None else args.ids
+    given = sys.stdin.read() if given == "-" else given
+    if args.ids is None:  # before the weights are loaded: bad input should not wait for them
+        tokenizer, text = _load_tokenizer(args), given
+        ids = tokenizer.encode(text, allowed_special="all" if args.special else set())
+    else:
+        tokenizer, text = None, None
+        ids = cli.parse_ids(given)
+    model = from_pretrained(args.model, dtype=cli.DTYPES[args.dtype], revision=args.revision)
+    if not ids:
+        ids = _start_of_text(model)
+    for number in range(args.num_samples):
+        if args.num_samples > 1 and not args.json:
+            print(f"--- {number + 1} ---")
+        if not _continue(model, tokenizer, text, ids, number, args):
+            return cli.EXIT_INTERRUPTED
+    return 0
+
+
+def until_stop(pieces: Iterable[str], stops: Sequence[str]) -> Iterator[str]:
+    """Pass text on until a stop string appears, which may be spread over several pieces.
+
+    The stop string itself is not passed on. An end that might become one is held back until the
+    next piece decides.
+    """
+    held = ""
+    for piece in pieces:
+        held += piece
+        found = [at for at in map(held.find, stops) if at >= 0]
+        if found:
+            yield held[: min(found)]
+            return
+        keep = max((_overlap(held, stop) for stop in stops), default=0)
+        yield held[: len(held) - keep]
+        held = held[len(held) - keep :]
+    yield held
+
+
+def _overlap(text: str, stop: str) -> int:
+    """Length of the longest end of `text` with which `stop` begins."""
+    longest = min(len(text), len(stop) - 1)
+    return next((n for n in range(longest, 0, -1) if text.endswith(stop[:n])), 0)
+
+
+def _continue(
+    model: GPT2,
+    tokenizer: Tokenizer | None,
+    text: str | None,
+    ids: list[int],
+    number: int,
+    args: argparse.Namespace,
+) -> bool:
+    """Write one sample to stdout; False if Ctrl-C ended it."""
+    eos = () if args.ignore_eos else end_of_text_ids(model)
+    new_ids: list[int] = []
+    pieces: list[str] = []
+    times = [time.perf_counter()]
+    reason = "stop"
+
+    def tokens() -> Iterator[int]:
+        nonlocal reason
+        for token in _generate(model, tokenizer, ids, number, args):
+            times.append(time.perf_counter())
+            new_ids.append(token)
+            if token in eos:
+                reason = "end of text"
+                return
+            yield token
+        reason = "length"
+
+    try:
+        for piece in until_stop(_as_text(tokens(), tokenizer), args.stop):
+            pieces.append(piece)
+            if not args.json:
+                print(piece, end="", flush=True)
+    except KeyboardInterrupt:
+        reason = "interrupted"
+    if args.json:
+        new_text = None if tokenizer is None else "".join(pieces)
+        sample = {"prompt": text, "prompt_ids": ids, "text": new_text, "ids": new_ids}
+        print(json.dumps({**sample, "finish_reason": reason}, ensure_ascii=False))
+    else:
+        print(flush=True)
+    if args.verbose:
+        _report(len(ids), times, reason)
+    return reason != "interrupted"
+
+
+def _generate(
+    model: GPT2,
+    tokenizer: Tokenizer | None,
+    ids: list[int],
+    number: int,
+    args: argparse.Namespace,
+) -> Iterator[int]:
+    allowed = None
+    if tokenizer is not None:
+        from npgpt.tokenizer import decodable_ids
+
+        allowed = decodable_ids(tokenizer, len(model.params["wte.weight"]))
+    return model.generate(
+        ids,
+        args.max_new_tokens,
+        temperature=args.temperature,
+        top_k=args.top_k,
+        top_p=args.top_p,
+        seed=None if args.seed is None else args.seed + number,
+        stop_ids=() if args.ignore_eos else None,
+        allowed=allowed,
+        use_cache=not args.no_cache,
+        slide=args.slide,
+    )
+
+
+def _as_text(tokens: Iterator[int], tokenizer: Tokenizer | None) -> Iterator[str]:
+    if tokenizer is None:
+        return (f"{' ' if n else ''}{token}" for n, token in enumerate(tokens))
+    from npgpt.tokenizer import stream_text
+
+    return stream_text(tokenizer, tokens)
+
+
+def _load_tokenizer(args: argparse.Namespace) -> Tokenizer:
+    from npgpt.tokenizer import load_tokenizer
+
+    return load_tokenizer(args.model, revision=args.revision)
+
+
+def _start_of_text(model: GPT2) -> list[int]:
+    """An empty prompt starts where GPT-2's training texts start: after an end-of-text."""
+    eos = end_of_text_ids(model)
+    if not eos:
+        raise ValueError("the prompt is empty and this model has no end-of-text id to start from.")
+    print(f"{PROG}: empty prompt, starting from end-of-text (id {eos[0]})", file=sys.stderr)
+    return [eos[0]]
+
+
+def _report(prompt_length: int, times: list[float], reason: str) -> None:
+    if len(times) < 2:
+        return
+    prefill, rest = times[1] - times[0], times[-1] - times[1]
+    speed = f"{(len(times) - 2) / rest:.1f} tokens/s" if rest else "no second token to time"
+    print(
+        f"{PROG}: {prompt_length} prompt tokens, first token after {prefill:.3f} s; "
+        f"{len(times) - 1} new tokens, {speed}; ended by: {reason}",
+        file=sys.stderr,
+    )
+
+
+def _check(args: argparse.Namespace) -> None:
+    if (args.prompt is None) == (args.ids is None):
+        raise ValueError('give either a prompt ("-" reads it from stdin) or --ids.')
+    if args.num_samples < 1:
+        raise ValueError(f"--num-samples must be at least 1, but is {args.num_samples}.")
+    if args.seed is not None and args.seed < 0:
+        raise ValueError(f"--seed must be >= 0, but is {args.seed}.")
+    if "" in args.stop:
+        raise ValueError("--stop must not be empty; leave it out to stop at the end of text only.")
+    if args.stop and args.ids is not None:
+        raise ValueError("--stop looks for text, so it does not go with --ids.")
+    if args.num_samples > 1 and args.temperature == 0:
+        print(f"{PROG}: temperature 0 is greedy: all samples will be equal", file=sys.stderr)
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog=f"python -m {PROG}", description="Continue a text with a GPT-2, in NumPy."
+    )
+    add = parser.add_argument
+    add("prompt", nargs="?", metavar="PROMPT", help='the text to continue; "-" reads stdin')
+    add("--ids", metavar="IDS", help="the prompt as token ids (in: ids, out: ids; no vocabulary)")
+    add("--model", required=True, help="a folder, weights/NAME, or a Hugging Face hub id")
+    add("--revision", help="branch, tag or commit on the hub")
+    add("--max-new-tokens", type=int, default=40, metavar="N", help="default: 40")
+    add("--temperature", type=float, default=0.0, metavar="X", help="default: 0, greedy")
+    add("--top-k", type=int, metavar="K", help="sample among the K likeliest tokens (0: all)")
+    add("--top-p", type=float, metavar="P", help="… among the likeliest that reach P (1: all)")
+    add("--seed", type=int, metavar="N", help="same seed, same text; sample i uses N + i")
+    add("--num-samples", type=int, default=1, metavar="N", help="how many continuations")
+    add("--stop", action="append", default=[], metavar="TEXT", help="end before TEXT; repeatable")
+    add("--ignore-eos", action="store_true", help="go on after end-of-text")
+    add("--special", action="store_true", help="<|endoftext|> in the prompt is the token, not text")
+    add("--slide", action="store_true", help="go on beyond the context: forget its older half")
+    add("--dtype", choices=cli.DTYPES, default="float32")
+    add("--no-cache", action="store_true", help="compute everything anew for each token")
+    add("--json", action="store_true", help="one JSON object per sample, on a line of its own")
+    add("--verbose", action="store_true", help="timings on stderr")
+    return parser
+
+
+if __name__ == "__main__":
+    sys.exit(cli.run(PROG, main))

@@ -1,0 +1,307 @@
+"""`python -m npgpt.generate`: what it prints, where, and with which exit code."""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import npgpt
+from npgpt import cli, generate
+from npgpt.generate import until_stop
+from tests.tiny import END_OF_TEXT, write_tiny_model
+
+COMMAND = [sys.executable, "-m", "npgpt.generate"]
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory) -> Path:
+    return write_tiny_model(tmp_path_factory.mktemp("model"))
+
+
+@pytest.fixture
+def run(capsys):
+    """Run the command in this process: exit code, stdout, stderr."""
+
+    def call(*argv: object) -> tuple[int, str, str]:
+        code = cli.run(generate.PROG, generate.main, [str(a) for a in argv])
+        return code, *capsys.readouterr()
+
+    return call
+
+
+def expected_ids(folder: Path, prompt: str, n: int, **options) -> list[int]:
+    tokenizer = npgpt.load_tokenizer(folder)
+    return list(npgpt.from_pretrained(folder).generate(tokenizer.encode(prompt), n, **options))
+
+
+def test_prints_the_continuation_alone(run, folder):
+    code, out, err = run("The cat", "--model", folder, "--max-new-tokens", 9)
+    tokens = expected_ids(folder, "The cat", 9)
+    assert (code, err) == (0, "")
+    assert out == npgpt.load_tokenizer(folder).decode(tokens) + "\n"
+
+
+def test_json_has_ids_text_and_the_reason_for_the_end(run, folder):
+    code, out, _ = run("ab", "--model", folder, "--max-new-tokens", 5, "--json")
+    sample = json.loads(out)
+    assert code == 0
+    assert sample["prompt"] == "ab"
+    assert sample["prompt_ids"] == [97, 98]
+    assert sample["ids"] == expected_ids(folder, "ab", 5)
+    assert sample["text"] == npgpt.load_tokenizer(folder).decode(sample["ids"])
+    assert sample["finish_reason"] == "length"
+
+
+def test_ids_in_ids_out_and_no_vocabulary_needed(run, tmp_path):
+    folder = write_tiny_model(tmp_path)
+    for name in ("vocab.json", "merges.txt"):
+        (folder / name).unlink()
+    tokens = list(npgpt.from_pretrained(folder).generate([5, 6, 7], 4))
+    arguments = ("--model", folder, "--max-new-tokens", 4)
+    assert run("--ids", "5, 6 7", *arguments)[:2] == (0, " ".join(map(str, tokens)) + "\n")
+    sample = json.loads(run("--ids", "[5, 6, 7]", *arguments, "--json")[1])
+    assert (sample["ids"], sample["text"], sample["prompt"]) == (tokens, None, None)
+
+
+@pytest.mark.parametrize("extra", [(), ("--top-k", 20), ("--top-p", 0.9), ("--dtype", "float64")])
+def test_same_seed_same_text_with_and_without_cache(run, folder, extra):
+    arguments = ("x", "--model", folder, "--temperature", 1.5, "--max-new-tokens", 12, "--json")
+    first = run(*arguments, "--seed", 3, *extra)[1]
+    assert run(*arguments, "--seed", 3, "--no-cache", *extra)[1] == first
+    assert run(*arguments, "--seed", 4, *extra)[1] != first
+
+
+def test_samples_are_numbered_and_their_seeds_count_on(run, folder):
+    arguments = ("x", "--model", folder, "--temperature", 2, "--max-new-tokens", 6)
+    two = run(*arguments, "--seed", 7, "--num-samples", 2)[1]
+    first = run(*arguments, "--seed", 7)[1]
+    second = run(*arguments, "--seed", 8)[1]
+    assert two == f"--- 1 ---\n{first}--- 2 ---\n{second}"
+    lines = run(*arguments, "--seed", 7, "--num-samples", 2, "--json")[1].splitlines()
+    assert [json.loads(line)["text"] + "\n" for line in lines] == [first, second]
+    assert "equal" in run("x", "--model", folder, "--num-samples", 2)[2]
+
+
+def test_prompt_from_stdin_is_taken_to_the_letter(run, folder, monkeypatch):
+    monkeypatch.setattr(sys, "stdin", io.StringIO("ab\n"))
+    sample = json.loads(run("-", "--model", folder, "--max-new-tokens", 1, "--json")[1])
+    assert sample["prompt_ids"] == [97, 98, 10]
+
+
+def test_empty_prompt_starts_from_end_of_text_and_says_so(run, folder, tmp_path):
+    code, out, err = run("", "--model", folder, "--max-new-tokens", 2, "--json")
+    assert code == 0
+    assert json.loads(out)["prompt_ids"] == [END_OF_TEXT]
+    assert "end-of-text" in err
+    mute = write_tiny_model(tmp_path, eos_token_id=None)
+    code, out, err = run("", "--model", mute)
+    assert (code, out) == (2, "")
+    assert "empty" in err
+
+
+def test_end_of_text_in_the_prompt_is_text_unless_asked(run, folder):
+    arguments = ("<|endoftext|>", "--model", folder, "--max-new-tokens", 1, "--json")
+    assert json.loads(run(*arguments)[1])["prompt_ids"] == list(b"<|endoftext|>")
+    assert json.loads(run(*arguments, "--special")[1])["prompt_ids"] == [END_OF_TEXT]
+
+
+def test_end_of_text_ends_the_text_and_is_not_printed(run, folder, tmp_path):
+    third = expected_ids(folder, "The cat", 3)[2]
+    assert third not in expected_ids(folder, "The cat", 2)
+    folder = write_tiny_model(tmp_path, eos_token_id=third)
+    arguments = ("The cat", "--model", folder, "--max-new-tokens", 6, "--json")
+    ended = json.loads(run(*arguments)[1])
+    assert (len(ended["ids"]), ended["finish_reason"]) == (3, "end of text")
+    assert ended["text"] == npgpt.load_tokenizer(folder).decode(ended["ids"][:2])
+    assert len(json.loads(run(*arguments, "--ignore-eos")[1])["ids"]) == 6
+
+
+def test_stop_string_over_token_borders(run, folder):
+    text = npgpt.load_tokenizer(folder).decode(expected_ids(folder, "The cat", 20))
+    stop = text[7:10]
+    assert len(stop.encode()) > 1  # several tokens: each is one byte
+    arguments = ("The cat", "--model", folder, "--max-new-tokens", 20, "--json")
+    sample = json.loads(run(*arguments, "--stop", "not there", "--stop", stop)[1])
+    assert sample["text"] == text[: text.index(stop)]
+    assert sample["finish_reason"] == "stop"
+
+
+@pytest.mark.parametrize(
+    ("pieces", "stops", "text"),
+    [
+        (["abc", "def"], [], "abcdef"),
+        (["ab", "cd", "ef"], ["bcde"], "a"),
+        (["aab"], ["ab"], "a"),
+        (["a", "a", "b", "c"], ["ab"], "a"),
+        (["x\n", "\ny"], ["\n\n"], "x"),
+        (["xab"], ["b", "ab"], "x"),
+        (["ab"], ["abc"], "ab"),  # what might have become a stop string comes out at the end
+        (["abab", "x"], ["abac"], "ababx"),
+    ],
+)
+def test_until_stop(pieces, stops, text):
+    assert "".join(until_stop(pieces, stops)) == text
+
+
+def test_until_stop_reads_no_further_than_the_stop():
+    pieces = iter(["a", "STOP", "never read"])
+    assert "".join(until_stop(pieces, ["STOP"])) == "a"
+    assert next(pieces) == "never read"
+
+
+def test_verbose_says_speed_and_reason_on_stderr(run, folder):
+    _, _, err = run("ab", "--model", folder, "--max-new-tokens", 5, "--verbose")
+    assert "2 prompt tokens" in err
+    assert "5 new tokens" in err
+    assert "tokens/s" in err
+    assert "ended by: length" in err
+    assert "no second token" in run("a", "--model", folder, "--max-new-tokens", 1, "--verbose")[2]
+    code, out, err = run("a", "--model", folder, "--max-new-tokens", 0, "--verbose")
+    assert (code, out, err) == (0, "\n", "")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        ((), "prompt"),
+        (("a", "--ids", "1"), "prompt"),
+        (("a", "--num-samples", 0), "--num-samples"),
+        (("a", "--seed", -1), "--seed"),
+        (("a", "--stop", ""), "--stop"),
+        (("--ids", "1", "--stop", "a"), "--stop"),
+        (("--ids", "1 x"), "whole numbers"),
+        (("--ids", "-1", "--max-new-tokens", 1), "-1"),
+        (("--ids", "257", "--max-new-tokens", 1), "257"),
+        (("a", "--temperature", -1), "temperature"),
+        (("a", "--temperature", "nan"), "temperature"),
+        (("a", "--top-k", -1), "top_k"),
+        (("a", "--top-p", 1.5), "top_p"),
+        (("a", "--max-new-tokens", -1), "max_new_tokens"),
+        (("a", "--max-new-tokens", 33), "--slide"),
+        (("a" * 32, "--max-new-tokens", 1), "--slide"),
+    ],
+)
+def test_bad_input_is_one_sentence_and_exit_2(run, folder, arguments, says):
+    code, out, err = run(*arguments, "--model", folder)
+    assert (code, out) == (2, "")
+    assert err.count("\n") == 1
+    assert says in err
+
+
+def test_slide_goes_beyond_the_context(run, folder):
+    arguments = (
+        "a",
+        "--model",
+        folder,
+        "--max-new-tokens",
+        50,
+        "--slide",
+        "--ignore-eos",
+        "--json",
+    )
+    ids = json.loads(run(*arguments)[1])["ids"]
+    assert len(ids) == 50
+    assert json.loads(run(*arguments, "--no-cache")[1])["ids"] == ids
+
+
+def test_ids_without_a_token_never_come(run, tmp_path):
+    folder = write_tiny_model(tmp_path, vocab_size=900)  # 257 tokens, 643 rows of padding
+    arguments = ("a", "--model", folder, "--temperature", 5, "--seed", 0, "--max-new-tokens", 30)
+    code, out, _ = run(*arguments, "--json", "--ignore-eos")
+    assert code == 0
+    assert max(json.loads(out)["ids"]) <= END_OF_TEXT
+
+
+def test_unknown_option_exits_2(folder):
+    with pytest.raises(SystemExit) as exit_:
+        generate.main(["a", "--model", str(folder), "--nope"])
+    assert exit_.value.code == 2
+
+
+def test_ctrl_c_ends_cleanly_with_what_was_written(folder):
+    arguments = [
+        "a",
+        "--model",
+        str(folder),
+        "--slide",
+        "--ignore-eos",
+        "--max-new-tokens",
+        "1000000",
+    ]
+    process = subprocess.Popen(
+        [*COMMAND, *arguments], stdout=subprocess.PIPE, stderr=subprocess.PIPE
+    )
+    assert process.stdout is not None
+    begun = process.stdout.read(20)
+    process.send_signal(signal.SIGINT)
+    out, err = process.communicate(timeout=30)
+    assert len(begun) == 20
+    assert process.returncode == cli.EXIT_INTERRUPTED
+    assert out.endswith(b"\n")
+    assert err == b""
+
+
+def test_a_reader_that_goes_away_is_no_error(folder):
+    arguments = [
+        "a",
+        "--model",
+        str(folder),
+        "--slide",
+        "--ignore-eos",
+        "--max-new-tokens",
+        "1000000",
+    ]
+    process = subprocess.Popen(
+        [*COMMAND, *arguments], stdout=subprocess.PIPE, stderr=subprocess.PIPE
+    )
+    assert process.stdout is not None
+    process.stdout.read(5)
+    process.stdout.close()
+    assert process.wait(timeout=30) == 0
+    assert process.stderr is not None
+    assert process.stderr.read() == b""
+    process.stderr.close()
+
+
+def test_streams_token_by_token(folder):
+    arguments = ["a", "--model", str(folder), "--slide", "--ignore-eos", "--max-new-tokens", "3000"]
+    process = subprocess.Popen([*COMMAND, *arguments], stdout=subprocess.PIPE)
+    assert process.stdout is not None
+    assert len(process.stdout.read(1)) == 1
+    assert process.poll() is None  # thousands of tokens are still to come
+    assert len(process.stdout.read()) >= 2999
+    assert process.wait() == 0
+    process.stdout.close()
+
+
+def test_text_is_utf8_whatever_the_locale(folder):
+    environment = {**os.environ, "LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"}
+    arguments = ["猫 😁 é", "--model", str(folder), "--max-new-tokens", "4", "--json"]
+    done = subprocess.run([*COMMAND, *arguments], env=environment, capture_output=True, check=True)
+    sample = json.loads(done.stdout.decode("utf-8"))
+    assert sample["prompt"] == "猫 😁 é"
+    assert sample["prompt_ids"] == list("猫 😁 é".encode())
+
+
+def test_invalid_bytes_on_stdin_do_not_crash(folder):
+    arguments = ["-", "--model", str(folder), "--max-new-tokens", "2", "--json"]
+    done = subprocess.run([*COMMAND, *arguments], input=b"a\xff", capture_output=True, check=True)
+    assert json.loads(done.stdout)["prompt"] == "a\ufffd"
+
+
+@pytest.mark.real
+def test_slm4096_recites_its_page(run, data_dir):
+    folder = data_dir / "checkpoints" / "slm4096"
+    corpus = (folder / "corpus.txt").read_text(encoding="utf-8")
+    prompt = "Q: What is SLM?\n"
+    code, out, _ = run(prompt, "--model", folder, "--max-new-tokens", 100)
+    assert code == 0
+    assert corpus.startswith(prompt + out.removesuffix("\n"))
+    assert len(out) == 101
