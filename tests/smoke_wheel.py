@@ -1,0 +1,29 @@
+"""Use an installed npgpt from a folder that is not the clone, with nothing but its dependencies."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+import numpy as np
+
+import npgpt
+from npgpt.models.gpt2_config import init_params
+
+assert "site-packages" in npgpt.__file__, f"not the installed package: {npgpt.__file__}"
+assert (Path(npgpt.__file__).parent / "py.typed").exists()
+
+config = npgpt.GPT2Config(
+    vocab_size=50, n_positions=16, n_embd=8, n_layer=2, n_head=2, eos_token_id=None
+)
+model = npgpt.GPT2(config, init_params(config, np.random.default_rng(0)))
+with tempfile.TemporaryDirectory() as folder:
+    model.save_pretrained(folder)
+    command = [sys.executable, "-m", "npgpt.generate", "--model", folder, "--ids", "1 2 3"]
+    done = subprocess.run(
+        [*command, "--max-new-tokens", "5"], capture_output=True, check=True, text=True
+    )
+assert done.stdout.split() == [str(i) for i in model.generate([1, 2, 3], 5)]
+print(f"npgpt {npgpt.__version__} works from {Path.cwd()}")
