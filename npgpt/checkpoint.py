@@ -58,7 +58,7 @@ def load_checkpoint(
     that are not used, and of values that are not finite.
     """
     dtype, folder = _float_type(dtype), Path(folder)
-    config = _read_config(folder)
+    config = read_config(folder / "config.json")
     source, stored = _stored_tensors(folder)
     match = match_gpt2(config, stored, source)
     params = {}
@@ -73,6 +73,16 @@ def load_checkpoint(
             f"{source}: NaN or infinite values in {shortened(broken)}.", UserWarning, stacklevel=2
         )
     return match.config, params
+
+
+def read_config(path: Path) -> GPT2Config:
+    """The configuration in a `config.json`; raises as `load_checkpoint` does."""
+    if not path.is_file():
+        raise FileNotFoundError(f"{path} is missing; a model's folder has it beside the weights.")
+    raw = parse_json(path.read_bytes(), str(path))
+    if not isinstance(raw, dict):
+        raise ValueError(f"{path} is not a JSON object.")
+    return GPT2Config.from_dict(raw, str(path))
 
 
 def save_checkpoint(
@@ -106,16 +116,6 @@ def _float_type(dtype: DTypeLike) -> np.dtype:
         if dtype is not None and dtype in (choice, choice.type, choice.name):
             return choice
     raise ValueError(f"dtype {dtype!r} is not offered; choose float32 or float64.")
-
-
-def _read_config(folder: Path) -> GPT2Config:
-    path = folder / "config.json"
-    if not path.is_file():
-        raise FileNotFoundError(f"{path} is missing; a model's folder has it beside the weights.")
-    raw = parse_json(path.read_bytes(), str(path))
-    if not isinstance(raw, dict):
-        raise ValueError(f"{path} is not a JSON object.")
-    return GPT2Config.from_dict(raw, str(path))
 
 
 def _stored_tensors(folder: Path) -> tuple[Path, dict[str, Entry]]:

@@ -35,7 +35,7 @@ def find_folder(
     name: str | os.PathLike[str],
     revision: str | None = None,
     *,
-    files: Literal["model", "tokenizer"] = "model",
+    files: Literal["model", "tokenizer", "config"] = "model",
 ) -> Path:
     """The folder of a model, downloaded if need be.
 
@@ -43,7 +43,8 @@ def find_folder(
         name: a folder; NAME or `weights/NAME`, looked for here, in the package, and in the clone
             around it; or the id of a repository on the hub.
         revision: a branch, tag or commit of that repository; None is its main branch.
-        files: which files to download: configuration and weights, or the vocabulary.
+        files: which files to download: configuration and weights, the vocabulary, or the
+            configuration alone.
 
     Raises FileNotFoundError, ValueError or OSError, one sentence with the way out.
     """
@@ -62,7 +63,7 @@ def find_folder(
         raise FileNotFoundError(f"There is no model {name!r}: looked for the folder {looked}.")
     if importlib.util.find_spec("huggingface_hub") is None:
         raise ImportError(f"{name!r} is no folder here; for the hub: pip install huggingface_hub")
-    fetch = {"model": _fetch_model, "tokenizer": _fetch_tokenizer}[files]
+    fetch = {"model": _fetch_model, "tokenizer": _fetch_tokenizer, "config": _fetch_config}[files]
     return fetch(name, revision)
 
 
@@ -84,8 +85,12 @@ def _may_be_hub_id(name: str) -> bool:
     return not name.startswith("weights/") and HUB_ID.fullmatch(name) is not None
 
 
+def _fetch_config(repo_id: str, revision: str | None) -> Path:
+    return _download(repo_id, "config.json", revision).parent
+
+
 def _fetch_model(repo_id: str, revision: str | None) -> Path:
-    folder = _download(repo_id, "config.json", revision).parent
+    folder = _fetch_config(repo_id, revision)
     commit = folder.name  # the other files come from the same commit, should `main` move meanwhile
     try:
         _download(repo_id, WEIGHTS, commit)

@@ -75,6 +75,13 @@ def test_a_vocabulary_is_downloaded_alone(environment, hub, whole):
     assert hub.asked("HEAD") == asked
 
 
+def test_a_configuration_is_downloaded_alone(environment, hub, whole):
+    hub.add("small", whole)
+    folder = find_folder("small", files="config")
+    assert (folder / "config.json").read_bytes() == whole["config.json"]
+    assert hub.asked("HEAD") == hub.asked("GET") == ["config.json"]
+
+
 def test_tokenizer_json_alone_is_a_vocabulary(environment, hub):
     hub.add("small", {"tokenizer.json": b"{}"})
     assert [p.name for p in find_folder("small", files="tokenizer").iterdir()] == ["tokenizer.json"]
