@@ -1,0 +1,116 @@
+"""What the examples print with: headings, matrices side by side, and checks.
+
+A check prints a number as the article prints it and stops the script, with an AssertionError, where
+the digits differ. Leaves out computing: that is npgpt's part.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from npgpt.text_columns import left, width
+
+WIDTH = 98
+
+if hasattr(sys.stdout, "reconfigure"):
+    sys.stdout.reconfigure(encoding="utf-8")  # Chinese names and √, whatever the locale
+
+
+def heading(section: str, title: str) -> None:
+    """A line that says which section of the article follows."""
+    line = f"── {section} ── {title} "
+    print(f"\n{line}{'─' * (WIDTH - width(line))}")
+
+
+def check(what: str, value: float, printed: str, unit: str = "") -> None:
+    """Print `value` with the digits of `printed`; AssertionError unless they are the same."""
+    digits = len(printed.partition(".")[2])
+    found = f"{value:{',' if ',' in printed else ''}.{digits}f}"
+    if found != printed:
+        raise AssertionError(f"{what}: {found} ({value!r}), but the article has {printed}.")
+    print(f"  {left(what, 68)} {found:>15} {unit:<7} ✓")
+
+
+def claim(what: str, true: bool | np.bool_) -> None:
+    """Print a statement that has just been checked; AssertionError if it does not hold."""
+    if not true:
+        raise AssertionError(f"does not hold: {what}")
+    print(f"  {left(what, 93)} ✓")
+
+
+def refused(what: str, call: Callable[[], object]) -> None:
+    """Print the sentence with which `call` refuses; AssertionError if it does not."""
+    try:
+        call()
+    except ValueError as error:
+        print(f"  {what}: {str(error).strip()}")
+    else:
+        raise AssertionError(f"{what}: was not refused")
+
+
+def same(got: np.ndarray, printed: Sequence[Any], digits: int = 2) -> None:
+    """AssertionError unless `got`, rounded, is what the article prints."""
+    if not np.array_equal(np.round(got, digits) + 0.0, np.array(printed)):
+        raise AssertionError(f"{np.round(got, digits)} is not what the article prints: {printed}")
+
+
+def matrices(
+    *named: tuple[str, np.ndarray],
+    rows: list[str] | None = None,
+    digits: int = 2,
+    feet: list[str] | None = None,
+) -> None:
+    """Print matrices of the same height side by side, each under its name.
+
+    Args:
+        named: name and matrix [T, n] each.
+        rows: labels of the rows; None: none.
+        digits: after the point, where a number is not whole.
+        feet: a remark under each matrix.
+    """
+    labels = ["", *(rows or [""] * len(named[0][1])), ""]
+    columns = [[left("  " + label, max(map(width, labels)) + 2) for label in labels]]
+    for (name, matrix), foot in zip(named, feet or [""] * len(named), strict=True):
+        lines = [name, *rows_of_numbers(matrix, digits), foot]
+        columns.append([left(line, max(map(width, lines))) for line in lines])
+    lines = ["    ".join(parts).rstrip() for parts in zip(*columns, strict=True)]
+    print("\n".join(lines if any(feet or []) else lines[:-1]))
+
+
+def rows_of_numbers(matrix: np.ndarray, digits: int) -> list[str]:
+    """The rows of a matrix, points under points; a whole number goes without its point."""
+    whole = np.isinf(matrix) | (matrix == np.round(matrix))
+    behind = 0 if whole.all() else digits + 1
+    cells = [
+        [
+            f"{value:.0f}".replace("inf", "∞") + " " * behind if is_whole else f"{value:.{digits}f}"
+            for value, is_whole in zip(*pair, strict=True)
+        ]
+        for pair in zip(matrix + 0.0, whole, strict=True)
+    ]
+    cell = max(len(text) for row in cells for text in row)
+    return ["  ".join(text.rjust(cell) for text in row) for row in cells]
+
+
+def table(mask: np.ndarray) -> list[str]:
+    """A boolean matrix as lines of ■ (True) and · (False)."""
+    return [" ".join("■" if seen else "·" for seen in row) for row in mask]
+
+
+def moved(before: np.ndarray, after: np.ndarray) -> np.ndarray:
+    """Which positions differ: [..., T, d] twice -> bool [T]."""
+    return (before != after).any(axis=-1)
+
+
+def numerical_gradient(f: Callable[[np.ndarray], float], x: np.ndarray) -> np.ndarray:
+    """df/dx by central differences: nudge each number up and down and see what f does."""
+    gradient, step = np.zeros_like(x), 1e-5
+    for where in np.ndindex(x.shape):
+        nudge = np.zeros_like(x)
+        nudge[where] = step
+        gradient[where] = (f(x + nudge) - f(x - nudge)) / (2 * step)
+    return gradient

@@ -1,0 +1,225 @@
+"""Every example runs, alone with NumPy and npgpt, and prints the article's numbers.
+
+The examples check their numbers themselves; here it is seen that they print them all, fit a
+terminal of 100 columns, and say in one sentence what they lack.
+"""
+
+from __future__ import annotations
+
+import functools
+import importlib
+import importlib.util
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from npgpt.text_columns import width
+from tests.examples_numbers import NUMBERS
+from tests.test_layering import imports_of
+
+ROOT = Path(__file__).parent.parent
+EXAMPLES = ROOT / "examples"
+HELPERS = {"show", "toy", "any_model", "encoder_decoder", "plots"}
+SCRIPTS = sorted(path.stem for path in EXAMPLES.glob("*.py") if path.stem not in HELPERS)
+WITH_A_MODEL = [
+    name for name in SCRIPTS if "open_model" in (EXAMPLES / f"{name}.py").read_text("utf-8")
+]
+TALES = ["weights/tales"] if (ROOT / "weights" / "tales").is_dir() else []
+# Runs a script in an interpreter that cannot find some packages.
+WITHOUT = """
+import runpy, sys
+sys.modules.update(dict.fromkeys({absent!r}))
+sys.argv = sys.argv[1:]
+sys.path[0] = {examples!r}
+runpy.run_path(sys.argv[0], run_name="__main__")
+"""
+
+
+def run(name: str, *args: str, absent: tuple[str, ...] = ()) -> subprocess.CompletedProcess[str]:
+    """A script in a new interpreter in which warnings are errors."""
+    path = str(EXAMPLES / f"{name}.py")
+    code = WITHOUT.format(absent=absent, examples=str(EXAMPLES))
+    command = [sys.executable, "-W", "error", "-c", code, path, *args]
+    env = {**os.environ, "OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1", "PYTHONUTF8": "0"}
+    return subprocess.run(
+        command, capture_output=True, encoding="utf-8", env=env, timeout=600, check=False
+    )
+
+
+@functools.cache
+def output(name: str, model: str) -> str:
+    """What a script prints with nothing but NumPy, tiktoken and safetensors beside npgpt."""
+    args = ["--model", model] if name in WITH_A_MODEL else []
+    done = run(name, *args, absent=("torch", "transformers", "matplotlib", "scipy"))
+    assert (done.returncode, done.stderr) == (0, ""), done.stderr
+    return done.stdout
+
+
+@pytest.mark.parametrize("name", [name for name in SCRIPTS if name != "pictures"])
+def test_prints_the_articles_numbers(name: str) -> None:
+    printed = output(name, "random")
+    lines = [line.strip() for line in printed.splitlines()]
+    missing = [number for number in NUMBERS[name] if not any(number in line for line in lines)]
+    assert missing == []
+    assert [line for line in printed.splitlines() if width(line) > 100] == []
+
+
+def test_no_example_is_left_out() -> None:
+    assert sorted(NUMBERS) == [name for name in SCRIPTS if name != "pictures"]
+    assert all(NUMBERS.values())
+
+
+@pytest.mark.parametrize("name", [name for name in WITH_A_MODEL if name != "pictures"])
+@pytest.mark.parametrize("model", TALES or ["random"])
+def test_looks_into_a_model(name: str, model: str) -> None:
+    assert "✓" in output(name, model)
+
+
+def test_the_default_is_what_there_is() -> None:
+    done = run("ch07_mask")
+    assert done.returncode == 0
+    assert ("weights/tales reads" if TALES else "a random model reads") in done.stdout
+    assert bool(done.stderr) != bool(TALES)
+
+
+@pytest.mark.parametrize("path", sorted(EXAMPLES.glob("*.py")), ids=lambda path: path.stem)
+def test_examples_are_short_and_need_nothing_else(path: Path) -> None:
+    source = path.read_text(encoding="utf-8")
+    assert len(source.splitlines()) < 120
+    assert source.startswith('"""')
+    siblings = {each.stem for each in EXAMPLES.glob("*.py")}
+    for found in imports_of(source, ""):
+        package = found.name.split(".")[0]
+        if package in sys.stdlib_module_names or package in {"numpy", "npgpt", *siblings}:
+            continue
+        assert found.lazy, found.name
+        assert package in {"torch", "matplotlib"}, found.name
+
+
+def test_backward_of_the_six_steps_fits_on_two_screens() -> None:
+    printed = output("ch07_attention_six_steps", "random")
+    backward = printed.partition("AND BACK AGAIN")[2].splitlines()
+    assert 40 < len(backward) <= 100
+    assert sum(line.count("±") for line in backward) == 13  # 11 gradients, ± p (1 - p), the legend
+
+
+@pytest.mark.hf
+def test_six_steps_against_torch(hf: None) -> None:
+    done = run("ch07_attention_six_steps")
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.count("largest difference") == 2
+
+
+@pytest.mark.real
+def test_token_ids_from_gpt2s_vocabulary(data_dir: Path) -> None:
+    done = run(
+        "ch05_token_embedding", "--model", "random", "--vocabulary", str(data_dir / "gpt2-vocab")
+    )
+    assert done.returncode == 0, done.stderr
+    assert "-> [464, 3797, 3332, 319, 262]   " in done.stdout  # a claim, with its ✓
+
+
+@pytest.mark.real
+@pytest.mark.parametrize("name", ["ch07_heatmap", "ch09_residual_layernorm"])
+def test_a_trained_checkpoint(name: str, data_dir: Path) -> None:
+    folder = str(data_dir / "checkpoints" / "slm4096")
+    done = run(name, "--model", folder, "--text", "Q: What is SLM?")
+    assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.hub
+@pytest.mark.parametrize(
+    ("name", "number"),
+    [
+        ("ch01_overview", "12 blocks of 2 corrections"),
+        ("ch05_token_embedding", "[464, 3797, 3332, 319, 262]   "),
+        ("ch07_heatmap", " 0.84  "),
+        ("ch07_heads_of_a_model", "of 144 heads put most of their weight on the first token"),
+        ("ch09_residual_layernorm", "of 24 corrections"),
+        ("next_training_and_inference", "relative"),
+    ],
+)
+def test_real_gpt2(name: str, number: str) -> None:
+    done = run(name, "--model", "gpt2")
+    assert done.returncode == 0, done.stderr
+    assert number in done.stdout
+
+
+def test_a_model_that_is_not_there_is_said_in_one_sentence(tmp_path: Path) -> None:
+    done = run("ch07_mask", "--model", str(tmp_path / "none"))
+    assert done.returncode == 2
+    assert done.stderr.startswith("ch07_mask.py: error: There is no model")
+    assert done.stderr.count("\n") == 1
+
+
+@pytest.mark.parametrize(("name", "option"), [("pictures", []), ("ch07_heatmap", ["--out"])])
+def test_without_matplotlib_pictures_say_what_to_install(
+    name: str, option: list[str], tmp_path: Path
+) -> None:
+    done = run(name, "--model", "random", *option, str(tmp_path / "x.png"), absent=("matplotlib",))
+    assert done.returncode == 2
+    assert done.stderr.endswith("error: pictures need matplotlib: pip install 'npgpt[plot]'\n")
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.fixture
+def matplotlib() -> None:
+    if importlib.util.find_spec("matplotlib") is None:
+        pytest.skip("pictures need: pip install 'npgpt[plot]'")
+
+
+def test_pictures(matplotlib: None, tmp_path: Path) -> None:
+    """Chinese, emoji, $ in the labels: a missing glyph would be a warning, and so an error."""
+    text = "猫追狗 $x$ 😁 \\frac"
+    heads = tmp_path / "heads.png"
+    done = [
+        run("pictures", str(tmp_path), "--model", "random"),
+        run("ch07_heatmap", "--model", "random", "--text", text, "--out", str(heads)),
+    ]
+    assert [each.returncode for each in done] == [0, 0], [each.stderr for each in done]
+    files = sorted(path.name for path in tmp_path.iterdir())
+    assert files == ["gradients.png", "heads.png", "loss.png", "residual.png"]
+    for path in tmp_path.iterdir():
+        assert path.read_bytes().startswith(b"\x89PNG")
+        assert path.stat().st_size > 20_000
+
+
+def test_labels_that_no_font_can_draw_become_code_points(
+    matplotlib: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    plots = helper("plots", monkeypatch)
+    plots.pyplot().rcParams["font.family"] = ["DejaVu Sans"]
+    assert plots.drawable("a猫é") == "aU+732Bé"
+
+
+def helper(name: str, monkeypatch: pytest.MonkeyPatch) -> Any:
+    """A module of the examples' folder."""
+    monkeypatch.syspath_prepend(str(EXAMPLES))
+    return importlib.import_module(name)
+
+
+def test_a_check_fails_where_the_digits_differ(monkeypatch: pytest.MonkeyPatch) -> None:
+    show = helper("show", monkeypatch)
+    show.check("", 0.8375, "0.84")
+    show.check("", 12_582_912, "12,582,912")
+    with pytest.raises(AssertionError, match=r"0\.83 .* but the article has 0\.84"):
+        show.check("", 0.834, "0.84")
+    with pytest.raises(AssertionError, match="does not hold: x"):
+        show.claim("x", False)
+    with pytest.raises(AssertionError, match="not what the article prints"):
+        show.same(np.array([[0.125]]), [[0.13]])
+    with pytest.raises(AssertionError, match="was not refused"):
+        show.refused("x", lambda: None)
+
+
+def test_the_token_that_ends_a_word(monkeypatch: pytest.MonkeyPatch) -> None:
+    any_model = helper("any_model", monkeypatch)
+    tokenizer = any_model.Bytes()
+    ids = tokenizer.encode("猫 sits, it is")
+    assert any_model.word_position(tokenizer, ids, "it") == ids.index(ord(",")) + 3
+    assert any_model.word_position(tokenizer, ids, "cat") is None
