@@ -1,0 +1,74 @@
+"""Everything that a run needs to go on, in one file that appears whole or not at all.
+
+`state.safetensors` holds the parameters, both moments of the optimizer, and as metadata the step,
+the settings, the configuration and a fingerprint of the data. Because parameters and moments are in
+the same file they always belong together, whenever a run is killed. The model for everyone else
+(`config.json`, `model.safetensors`) is written after it, and again when the run goes on.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from npgpt.checkpoint import save_checkpoint
+from npgpt.models.gpt2 import GPT2
+from npgpt.models.gpt2_config import GPT2Config, param_shapes
+from npgpt.optim import AdamWState
+from npgpt.safetensors_file import read_metadata, read_tensors, write_tensors
+
+STATE = "state.safetensors"
+PARTS = ("params", "first_moment", "second_moment")
+
+
+class Saved(NamedTuple):
+    """What `load_state` returns; `facts` is what was given to `save_state`."""
+
+    model: GPT2
+    optimizer: AdamWState
+    facts: dict[str, Any]
+
+
+def save_state(folder: Path, model: GPT2, optimizer: AdamWState, facts: Mapping[str, Any]) -> None:
+    """Write the state in place of the former one; `facts` is anything that JSON can hold.
+
+    Raises OSError if it cannot be written; the former state is then unchanged.
+    """
+    tensors = {
+        f"{part}.{name}": array
+        for part, arrays in zip(PARTS, (model.params, *optimizer), strict=True)
+        for name, array in arrays.items()
+    }
+    metadata = {"config": json.dumps(model.config.to_dict()), "facts": json.dumps(dict(facts))}
+    write_tensors(folder / STATE, tensors, metadata)
+
+
+def clear_litter(folder: Path) -> None:
+    """Remove the half-written files that a killed run left behind."""
+    for name in (STATE, "model.safetensors", "config.json", "log.csv", "loss.png"):
+        for path in folder.glob(f".{name}.????????.tmp"):
+            path.unlink(missing_ok=True)
+
+
+def load_state(folder: Path) -> Saved:
+    """Read what `save_state` wrote, bit by bit. Raises ValueError for a file that is not one."""
+    path = folder / STATE
+    tensors, metadata = read_tensors(path), read_metadata(path)
+    try:
+        config = GPT2Config.from_dict(json.loads(metadata["config"]), str(path))
+        names = list(param_shapes(config))
+        params, first, second = (
+            {name: tensors[f"{part}.{name}"] for name in names} for part in PARTS
+        )
+        facts = json.loads(metadata["facts"])
+    except (KeyError, json.JSONDecodeError) as error:
+        raise ValueError(f"{path} is not the state of a training run: {error}.") from None
+    return Saved(GPT2(config, params), AdamWState(first, second), facts)
+
+
+def export_model(folder: Path, model: GPT2, dtype: str) -> None:
+    """Write the model as `config.json` and `model.safetensors`, its numbers as `dtype`."""
+    params = {name: array.astype(dtype, copy=False) for name, array in model.params.items()}
+    save_checkpoint(folder, model.config, params)

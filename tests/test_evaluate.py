@@ -1,0 +1,193 @@
+"""The loss of a text through a sliding window, against a loop that predicts token by token."""
+
+from __future__ import annotations
+
+import json
+import math
+import sys
+from contextlib import nullcontext
+from types import ModuleType, SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+
+import npgpt
+from npgpt import cli, evaluate
+from npgpt.evaluate import sliding_nats
+from tests.tiny import write_tiny_model
+from tests.training_runs import story, write_story
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory):
+    return write_tiny_model(tmp_path_factory.mktemp("model"), scale=6.0)
+
+
+def run(*arguments):
+    return cli.run(evaluate.PROG, evaluate.main, [str(argument) for argument in arguments])
+
+
+def measure(capsys, *arguments):
+    """What the command prints as JSON."""
+    assert run(*arguments, "--json") == 0
+    return json.loads(capsys.readouterr().out)
+
+
+def nats_one_by_one(model, ids, context, stride):
+    """Each token from the start of the first window that reaches it, by the definition."""
+    total, start = 0.0, 0
+    for t in range(1, len(ids)):
+        while t > start + context:
+            start += stride
+        if start + context > len(ids) - 1:
+            start = max(0, len(ids) - 1 - context)  # the last window is as long as the others
+        logits = model(ids[start:t])[-1]
+        total += math.log(np.exp(logits - logits[ids[t]]).sum())
+    return total
+
+
+@pytest.mark.parametrize(
+    ("length", "context", "stride"),
+    [(50, 8, 8), (50, 8, 3), (50, 8, 1), (49, 8, 4), (9, 8, 4), (5, 8, 4), (2, 8, 8)],
+)
+def test_the_sliding_window_equals_a_loop(model, rng, length, context, stride):
+    gpt2 = npgpt.from_pretrained(model, dtype=np.float64)
+    ids = rng.integers(257, size=length)
+    wanted = nats_one_by_one(gpt2, ids, context, stride)
+    assert sliding_nats(gpt2, ids, context, stride) == pytest.approx(wanted, rel=1e-12)
+
+
+def test_batches_of_windows_change_nothing(model, rng, monkeypatch):
+    gpt2, ids = npgpt.from_pretrained(model, dtype=np.float64), rng.integers(257, size=90)
+    wanted = sliding_nats(gpt2, ids, 8, 5)
+    for at_once in (1, 3 * 8 * 257):
+        monkeypatch.setattr(evaluate, "LOGITS_AT_ONCE", at_once)
+        assert sliding_nats(gpt2, ids, 8, 5) == pytest.approx(wanted, rel=1e-13)
+
+
+def test_the_command_counts_every_byte_after_end_of_text(model, tmp_path, capsys):
+    texts = [write_story(tmp_path, size, f"{size}.txt") for size in (40, 90)]
+    result = measure(capsys, "--model", model, "--context", 16, "--stride", 4, *texts)
+    gpt2 = npgpt.from_pretrained(model)
+    nats = [nats_one_by_one(gpt2, [256, *story(size).encode()], 16, 4) for size in (40, 90)]
+    for path, size, wanted in zip(texts, (40, 90), nats, strict=True):
+        row = result["npgpt"]["files"][str(path)]
+        assert (row["tokens"], row["bytes"]) == (size, size)
+        assert row["nats"] == pytest.approx(wanted, rel=1e-5)
+    together = result["npgpt"]["together"]
+    assert (together["tokens"], together["bytes"]) == (130, 130)
+    assert together["bits_per_byte"] == pytest.approx(sum(nats) / math.log(2) / 130, rel=1e-5)
+    assert together["perplexity"] == pytest.approx(math.exp(sum(nats) / 130), rel=1e-4)
+    assert (result["context"], result["stride"], result["dtype"]) == (16, 4, "float32")
+    assert result["starts_after_end_of_text"] is True
+
+
+def test_a_folder_is_all_its_texts_and_defaults_are_the_whole_context(model, tmp_path, capsys):
+    for name in ("a.txt", "b.txt"):
+        write_story(tmp_path, 60, name)
+    result = measure(capsys, "--model", model, tmp_path)
+    assert [path.rpartition("/")[2] for path in result["npgpt"]["files"]] == ["a.txt", "b.txt"]
+    assert (result["context"], result["stride"]) == (32, 16)
+
+
+def test_without_end_of_text_the_first_token_is_not_predicted(tmp_path, capsys):
+    model = write_tiny_model(tmp_path / "model", scale=6.0, eos_token_id=None, bos_token_id=None)
+    text = tmp_path / "text.txt"
+    text.write_text("some words", encoding="utf-8")
+    result = measure(capsys, "--model", model, text)
+    assert result["starts_after_end_of_text"] is False
+    row = result["npgpt"]["together"]
+    assert (row["tokens"], row["bytes"]) == (9, 9)
+    wanted = nats_one_by_one(npgpt.from_pretrained(model), list(b"some words"), 32, 16)
+    assert row["nats"] == pytest.approx(wanted, rel=1e-5)
+    text.write_text("s", encoding="utf-8")
+    assert run("--model", model, text) == 2
+    assert "a text of a single token has nothing to predict" in capsys.readouterr().err
+
+
+def test_the_table(model, tmp_path, capsys):
+    text = write_story(tmp_path, 60)
+    row = measure(capsys, "--model", model, text)["npgpt"]["together"]
+    assert run("--model", model, text) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[0] == (
+        f"model: {model}, context: 32, stride: 16, dtype: float32, starts after end of text: True"
+    )
+    assert lines[3].split() == ["nats", "tokens", "bytes", "bits/byte", "perplexity"]
+    for line, name in zip(lines[4:], (str(text), "together"), strict=True):
+        assert line.split() == [
+            f"{row['nats']:.4f}", "60", "60", f"{row['bits_per_byte']:.5f}",
+            f"{row['perplexity']:.4f}", name,
+        ]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ("--context 33", "--context must be in [1, 32], but is 33."),
+        ("--context 0", "--context must be in [1, 32], but is 0."),
+        ("--stride 0", "--stride must be in [1, 32] (the context), but is 0."),
+        ("--context 8 --stride 9", "--stride must be in [1, 8] (the context), but is 9."),
+    ],
+)
+def test_windows_that_do_not_fit(model, tmp_path, capsys, options, message):
+    assert run("--model", model, write_story(tmp_path, 60), *options.split()) == 2
+    assert capsys.readouterr().err == f"npgpt.evaluate: error: {message}\n"
+
+
+def test_texts_that_cannot_be_read(model, tmp_path, capsys):
+    assert run("--model", model, tmp_path / "none.txt") == 2
+    assert "none.txt is not there" in capsys.readouterr().err
+    (tmp_path / "bad.txt").write_bytes(b"\xff")
+    assert run("--model", model, tmp_path / "bad.txt") == 2
+    assert "bad.txt is not UTF-8" in capsys.readouterr().err
+
+
+def test_the_comparison_says_what_it_needs(model, tmp_path, capsys, monkeypatch):
+    monkeypatch.setitem(sys.modules, "torch", None)
+    assert run("--model", model, write_story(tmp_path, 60), "--against-hf") == 2
+    assert "--against-hf needs: pip install 'npgpt[hf]'" in capsys.readouterr().err
+
+
+def test_the_comparison_asks_for_the_same_model_in_eager_attention(
+    model, tmp_path, capsys, monkeypatch
+):
+    """With stand-ins for both packages that compute in NumPy, and add 1 % to every logit."""
+    torch: Any = ModuleType("torch")
+    transformers: Any = ModuleType("transformers")
+    torch.float64, torch.from_numpy, torch.no_grad = "64 bits", np.asarray, nullcontext
+
+    class Reference:
+        @classmethod
+        def from_pretrained(cls, folder, **options):
+            assert options == {"dtype": "64 bits", "attn_implementation": "eager"}
+            return SimpleNamespace(eval=lambda: cls(folder))
+
+        def __init__(self, folder):
+            self.model = npgpt.from_pretrained(folder, dtype=np.float64)
+
+        def __call__(self, ids):
+            logits = 1.01 * self.model(ids)
+            return SimpleNamespace(logits=SimpleNamespace(numpy=lambda: logits))
+
+    transformers.GPT2LMHeadModel = Reference
+    monkeypatch.setitem(sys.modules, "torch", torch)
+    monkeypatch.setitem(sys.modules, "transformers", transformers)
+    options = ("--model", model, write_story(tmp_path, 60), "--dtype", "float64", "--against-hf")
+    result = measure(capsys, *options)
+    ours, theirs = (result[name]["together"]["bits_per_byte"] for name in ("npgpt", "transformers"))
+    assert ours != theirs
+    assert run(*options) == 0
+    difference = capsys.readouterr().out.splitlines()[-1]
+    assert difference == f"difference: {abs(ours - theirs):.2e} bits per byte"
+
+
+@pytest.mark.hf
+@pytest.mark.parametrize(("dtype", "bound"), [("float64", 1e-12), ("float32", 1e-6)])
+def test_transformers_measures_the_same(hf, model, tmp_path, capsys, dtype, bound):
+    text = write_story(tmp_path, 700)
+    options = ("--model", model, text, "--dtype", dtype, "--stride", 5, "--against-hf")
+    result = measure(capsys, *options)
+    ours, theirs = (result[name]["together"]["bits_per_byte"] for name in ("npgpt", "transformers"))
+    assert ours == pytest.approx(theirs, rel=bound)
