@@ -1,15 +1,16 @@
 """npgpt: the Transformer in pure NumPy, every operation with its own hand-written backward pass.
 
     import npgpt
-    model = npgpt.from_pretrained("gpt2")               # a folder, weights/NAME, or a hub id
-    tokenizer = npgpt.load_tokenizer("gpt2")            # a tiktoken.Encoding
+    model = npgpt.from_pretrained("weights/tales")      # or a folder, or a hub id
+    tokenizer = npgpt.load_tokenizer("weights/tales")   # a tiktoken.Encoding
     ids = tokenizer.encode("The cat sat on the")
     logits = model(ids)                                 # [T, V]
     loss, grads = model.loss_and_grads(ids[:-1], ids[1:])
     for token in model.generate(ids):
         print(tokenizer.decode([token]), end="")
 
-`npgpt.generate` and `npgpt.compare` are commands: `python -m npgpt.generate --help`.
+`npgpt.generate`, `compare`, `describe`, `trace`, `train` and `evaluate` are commands:
+`python -m npgpt.generate --help`.
 """
 
 from __future__ import annotations

@@ -13,6 +13,7 @@ import numpy as np
 EXIT_BAD_INPUT = 2
 EXIT_INTERRUPTED = 130
 
+DEFAULT_MODEL = "weights/tales"  # ships with npgpt
 DTYPES = {"float32": np.float32, "float64": np.float64}
 
 

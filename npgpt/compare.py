@@ -180,7 +180,11 @@ def _parser() -> argparse.ArgumentParser:
     add = parser.add_argument
     add("text", nargs="?", metavar="TEXT", help='the text to compare on; "-" reads stdin')
     add("--ids", metavar="IDS", help="token ids instead of a text; default: those in the file")
-    add("--model", required=True, help="a folder, weights/NAME, or a Hugging Face hub id")
+    add(
+        "--model",
+        default=cli.DEFAULT_MODEL,
+        help="a folder, weights/NAME, or a hub id (%(default)s)",
+    )
     add("--revision", help="branch, tag or commit on the hub")
     add("--against", metavar="hf|FILE", help="transformers, or a .safetensors or .npz of stations")
     add("--dump", metavar="FILE", help="write npgpt's stations to a .safetensors file")

@@ -198,7 +198,11 @@ def _parser() -> argparse.ArgumentParser:
     add = parser.add_argument
     add("prompt", nargs="?", metavar="PROMPT", help='the text to continue; "-" reads stdin')
     add("--ids", metavar="IDS", help="the prompt as token ids (in: ids, out: ids; no vocabulary)")
-    add("--model", required=True, help="a folder, weights/NAME, or a Hugging Face hub id")
+    add(
+        "--model",
+        default=cli.DEFAULT_MODEL,
+        help="a folder, weights/NAME, or a hub id (%(default)s)",
+    )
     add("--revision", help="branch, tag or commit on the hub")
     add("--max-new-tokens", type=int, default=40, metavar="N", help="default: 40")
     add("--temperature", type=float, default=0.0, metavar="X", help="default: 0, greedy")

@@ -26,4 +26,13 @@ with tempfile.TemporaryDirectory() as folder:
         [*command, "--max-new-tokens", "5"], capture_output=True, check=True, text=True
     )
 assert done.stdout.split() == [str(i) for i in model.generate([1, 2, 3], 5)]
+
+# The model that ships came along, and is what commands take when no other is named.
+done = subprocess.run(
+    [sys.executable, "-m", "npgpt.generate", "The cat sat on the", "--json"],
+    capture_output=True,
+    check=True,
+    text=True,
+)
+assert '"prompt_ids": [464, 3797, 3332, 319, 262]' in done.stdout, done.stdout
 print(f"npgpt {npgpt.__version__} works from {Path.cwd()}")

@@ -15,12 +15,15 @@ import pytest
 import npgpt
 
 ROOT = Path(npgpt.__file__).parent
-CLIS = {f"npgpt.{name}" for name in ("generate", "compare", "describe", "trace", "train")}
-EDGES = CLIS | {
-    f"npgpt.{name}" for name in ("tokenizer", "checkpoint", "safetensors_file", "hub", "hub_errors")
+CLIS = {
+    f"npgpt.{name}" for name in ("generate", "compare", "describe", "trace", "train", "evaluate")
 }
-AT_THE_EDGES = {"tiktoken", "safetensors", "huggingface_hub"}
-EXTRAS = {"torch", "transformers", "matplotlib", "scipy", "datasets"}
+EDGES = CLIS | {
+    f"npgpt.{name}"
+    for name in ("tokenizer", "checkpoint", "safetensors_file", "hub", "hub_errors", "training_log")
+}
+AT_THE_EDGES = {"tiktoken", "safetensors", "huggingface_hub", "tqdm"}
+EXTRAS = {"torch", "transformers", "matplotlib", "scipy", "datasets", "mpi4py"}
 RUNTIME = {"numpy", "npgpt"} | AT_THE_EDGES
 
 

@@ -58,15 +58,46 @@ def test_files_that_are_named_exist(text):
     assert names
 
 
-def test_options_in_commands_exist():
+def test_options_in_commands_exist(capsys):
     seen = 0
     for command in commands(ENGLISH):
         called = re.search(r"python -m npgpt\.(\w+)(.*)", command)
         if called is None:
             continue
-        parser = importlib.import_module(f"npgpt.{called[1]}")._parser()
-        known = {option for action in parser._actions for option in action.option_strings}
+        with pytest.raises(SystemExit):
+            importlib.import_module(f"npgpt.{called[1]}").main(["--help"])
+        known = set(re.findall(r"--[a-z-]+", capsys.readouterr().out))
         used = set(re.findall(r"(?<=\s)--[a-z-]+", called[2]))
         assert used <= known, f"{called[1]}: {used - known}"
         seen += len(used)
     assert seen >= 5
+
+
+def map_rows(text: str) -> list[list[str]]:
+    """The cells of the rows of the map: article, source, run, test."""
+    rows = [line.strip("| ").split(" | ") for line in text.splitlines() if "`examples/" in line]
+    return [[cell.strip() for cell in row] for row in rows if len(row) == 4]
+
+
+@pytest.mark.parametrize("text", [ENGLISH, CHINESE], ids=["en", "zh"])
+def test_every_name_in_the_map_exists(text):
+    rows = map_rows(text)
+    for _, source, *files in rows:
+        for path, names in re.findall(r"`(npgpt/[\w/]+\.py)`:((?:,? `\w+`)+)", source):
+            code = (ROOT / path).read_text(encoding="utf-8")
+            for name in re.findall(r"`(\w+)`", names):
+                assert re.search(rf"^\s*(?:def|class) {name}\b", code, re.MULTILINE), (path, name)
+        for path in re.findall(r"`((?:examples|tests)/[\w/]+\.py)`", " ".join(files)):
+            assert (ROOT / path).is_file(), path
+    shown = {path.name for path in (ROOT / "examples").glob("*.py")}
+    assert shown - set(re.findall(r"examples/(\w+\.py)", text)) == {
+        "show.py",
+        "toy.py",
+        "any_model.py",
+        "encoder_decoder.py",
+        "plots.py",
+    }
+
+
+def test_both_maps_point_to_the_same():
+    assert [row[1:] for row in map_rows(ENGLISH)] == [row[1:] for row in map_rows(CHINESE)]
