@@ -85,7 +85,7 @@ def plot_log(folder: Path) -> bool:
 
 def progress_bar(done: int, steps: int, tokens_per_step: int) -> tqdm:
     """A bar on stderr that counts tokens; where that is no terminal, a plain line now and then."""
-    from tqdm import tqdm
+    from tqdm import tqdm  # which huggingface_hub brings along
 
     options: dict[str, Any] = {
         "initial": done * tokens_per_step,
