@@ -38,6 +38,12 @@ def replacing(*paths: Path) -> Iterator[list[Path]]:
                 temporary.unlink()
 
 
+def clear_litter(folder: Path) -> None:
+    """Remove the temporary files of `replacing` that a killed process left in a folder."""
+    for path in folder.glob(f".*.{'[0-9a-f]' * 8}.tmp"):
+        path.unlink(missing_ok=True)
+
+
 def _flush_folder(folder: Path) -> None:
     """Make the renames themselves last, where the system can flush a folder (Windows cannot)."""
     with contextlib.suppress(OSError):

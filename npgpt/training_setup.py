@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from npgpt import cli, data, windows
+from npgpt.atomic import clear_litter
 from npgpt.checkpoint import from_pretrained
 from npgpt.models.gpt2 import GPT2
 from npgpt.models.gpt2_config import GPT2Config, init_params
@@ -21,7 +22,7 @@ from npgpt.optim import AdamWState, new_adamw_state
 from npgpt.tokenizer import Tokenizer, load_tokenizer, tokenizer_from_folder
 from npgpt.train_options import new_settings, resumed_settings
 from npgpt.training_log import LOG
-from npgpt.training_state import STATE, clear_litter, export_model, load_state, save_state
+from npgpt.training_state import STATE, export_model, load_state, save_state
 from npgpt.training_vocabulary import byte_tokenizer, end_of_text_id, write_vocabulary
 
 INIT_STREAM = 0  # keeps these draws apart from others with the same seed
@@ -90,6 +91,7 @@ def _new(folder: Path, given: dict[str, Any]) -> Run:
         settings, tokenizer, end_of_text, folder, len(model.params["wte.weight"])
     )
     folder.mkdir(parents=True, exist_ok=True)
+    clear_litter(folder)  # of a run that was killed before its first save
     write_vocabulary(folder, source)
     optimizer = new_adamw_state(model.params)
     run = Run(folder, settings, model, optimizer, tokenizer, end_of_text, ids, held_out, 0, 0.0)

@@ -45,13 +45,6 @@ def save_state(folder: Path, model: GPT2, optimizer: AdamWState, facts: Mapping[
     write_tensors(folder / STATE, tensors, metadata)
 
 
-def clear_litter(folder: Path) -> None:
-    """Remove the half-written files that a killed run left behind."""
-    for name in (STATE, "model.safetensors", "config.json", "log.csv", "loss.png"):
-        for path in folder.glob(f".{name}.????????.tmp"):
-            path.unlink(missing_ok=True)
-
-
 def load_state(folder: Path) -> Saved:
     """Read what `save_state` wrote, bit by bit. Raises ValueError for a file that is not one."""
     path = folder / STATE

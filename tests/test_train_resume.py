@@ -158,27 +158,45 @@ def test_a_row_of_the_log_that_a_kill_cut_off_is_dropped(text, undisturbed, tmp_
     assert_as_undisturbed(out, undisturbed)
 
 
-@pytest.mark.parametrize("write", range(1, 7))
-def test_a_kill_in_the_middle_of_a_save(text, undisturbed, tmp_path, write):
-    """When the log, the state and then the model are put on the disk, file and folder."""
-    out = tmp_path / "run"
+def killed_at_write(write, data, out, options, counts_from=None):
+    """Run until the `write`-th time that a file or folder is put on the disk, and die there.
+
+    Only what comes once the file `counts_from` exists is counted, if one is named.
+    """
     script = f"""
         import os, signal, sys
         from npgpt import train
-        fsync, calls = os.fsync, []
+        fsync, calls, counts_from = os.fsync, [], {counts_from and str(counts_from)!r}
         def kill_at_last(file):
-            calls.extend([file] * os.path.exists({str(out / "log.csv")!r}))
+            calls.extend([file] * (counts_from is None or os.path.exists(counts_from)))
             if len(calls) == {write}:
                 os.kill(os.getpid(), signal.SIGKILL)
             fsync(file)
         os.fsync = kill_at_last
         train.main(sys.argv[1:])
     """
-    command = [sys.executable, "-c", textwrap.dedent(script), "--data", text, "--out", out]
-    options = (*SMALL, "--steps", STEPS, *SAVE_OFTEN)
+    command = [sys.executable, "-c", textwrap.dedent(script), "--data", data, "--out", out]
     killed = subprocess.run([*map(str, (*command, *options))], cwd=ROOT, capture_output=True)
     assert killed.returncode == -signal.SIGKILL, killed.stderr
+
+
+@pytest.mark.parametrize("write", range(1, 7))
+def test_a_kill_in_the_middle_of_a_save(text, undisturbed, tmp_path, write):
+    """When the log, the state and then the model are put on the disk, file and folder."""
+    out = tmp_path / "run"
+    options = (*SMALL, "--steps", STEPS, *SAVE_OFTEN)
+    killed_at_write(write, text, out, options, counts_from=out / "log.csv")
     assert run("--out", out, "--resume", "--save-dtype", "float32") == 0
+    assert_as_undisturbed(out, undisturbed)
+
+
+@pytest.mark.parametrize("write", range(1, 6))
+def test_a_kill_before_the_run_has_begun(text, undisturbed, tmp_path, write):
+    """When the vocabulary (two files, their folder) and the first state are written."""
+    out = tmp_path / "run"
+    options = (*SMALL, "--steps", STEPS)
+    killed_at_write(write, text, out, options)
+    assert run("--data", text, "--out", out, "--resume", *options) == 0
     assert_as_undisturbed(out, undisturbed)
 
 
