@@ -11,8 +11,8 @@ import numpy as np
 from any_model import random_model
 from show import claim, heading, moved, table
 
-from npgpt.layers.attention import self_attention_forward
 from npgpt.layers.feed_forward import feed_forward_forward
+from npgpt.layers.self_attention import self_attention_forward
 from npgpt.ops.layer_norm import layer_norm_forward
 from npgpt.ops.lm_head import lm_head_forward
 from npgpt.ops.lookup import lookup_forward

@@ -12,8 +12,8 @@ from typing import NamedTuple
 import numpy as np
 from show import claim, heading
 
-from npgpt.layers.attention import self_attention_backward, self_attention_forward
 from npgpt.layers.feed_forward import feed_forward_backward, feed_forward_forward
+from npgpt.layers.self_attention import self_attention_backward, self_attention_forward
 from npgpt.ops.layer_norm import layer_norm_backward, layer_norm_forward
 from npgpt.ops.mask import causal_mask
 

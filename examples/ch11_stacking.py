@@ -11,8 +11,8 @@ import numpy as np
 from any_model import random_model
 from show import check, claim, heading
 
-from npgpt.layers.attention import self_attention_forward
 from npgpt.layers.feed_forward import feed_forward_forward
+from npgpt.layers.self_attention import self_attention_forward
 from npgpt.models.gpt2 import GPT2
 from npgpt.models.gpt2_block import block_forward
 from npgpt.models.gpt2_config import GPT2Config, param_shapes

@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from npgpt.layers.attention import self_attention_forward
 from npgpt.layers.feed_forward import feed_forward_forward
+from npgpt.layers.self_attention import self_attention_forward
 from npgpt.models import gpt2
 from npgpt.models.gpt2_block import station
 from npgpt.ops.layer_norm import layer_norm_forward

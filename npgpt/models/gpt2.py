@@ -76,7 +76,7 @@ class GPT2:
 
         `last_only` computes those of the last position only: [..., 1, V].
         """
-        x, *_ = self._trunk(ids, attention_mask, kv, None, None, keep=False)
+        x, *_ = self._trunk(ids, attention_mask, kv, None, None, flash=True, keep=False)
         x = x[..., -1:, :] if last_only else x
         return self._head(x, None)[0]
 
@@ -88,6 +88,7 @@ class GPT2:
         *,
         rng: np.random.Generator | None = None,
         observe: Observer | None = None,
+        flash: bool = False,
     ) -> GPT2Output:
         """Logits for every position, and everything that the backward pass reads.
 
@@ -99,6 +100,7 @@ class GPT2:
             rng: draws the dropout masks in training; None: no dropout.
             observe: called as observe(station, array) at each station of the pass: `embed`,
                 `h.0.attn`, `h.0.mlp`, `h.0`, …, `ln_f`, `logits`; `{}.__setitem__` collects them.
+            flash: attention without weight tables, see `self_attention_forward`.
 
         Returns:
             logits [T, V] or [B, T, V] in the parameters' dtype, and `saved`.
@@ -106,7 +108,9 @@ class GPT2:
         Raises:
             ValueError: ids out of range or of a wrong shape or dtype; too many positions.
         """
-        x, wte, wpe, embd_dropout, blocks = self._trunk(ids, attention_mask, kv, rng, observe, True)
+        x, wte, wpe, embd_dropout, blocks = self._trunk(
+            ids, attention_mask, kv, rng, observe, flash=flash, keep=True
+        )
         logits, ln_f, head = self._head(x, observe)
         return GPT2Output(logits, GPT2Saved(wte, wpe, embd_dropout, blocks, ln_f, head))
 
@@ -117,6 +121,8 @@ class GPT2:
         kv: KVCache | None,
         rng: np.random.Generator | None,
         observe: Observer | None,
+        *,
+        flash: bool,
         keep: bool,
     ) -> tuple[np.ndarray, Any, Any, Any, list[BlockSaved]]:
         """The residual stream after the last block [..., T, d], and what each part saved."""
@@ -132,7 +138,7 @@ class GPT2:
         station(observe, "embed", x)
         blocks = []
         for n in range(self.config.n_layer):
-            x, saved = block_forward(x, self.params, n, self.config, mask, kv, rng, observe)
+            x, saved = block_forward(x, self.params, n, self.config, mask, kv, rng, observe, flash)
             if keep:
                 blocks.append(saved)
             del saved  # or it would still be there while the next block runs
@@ -186,7 +192,7 @@ class GPT2:
             targets: like ids, already shifted: targets[t] is the token that follows ids[t].
             attention_mask, rng: see `forward`.
         """
-        logits, saved = self.forward(ids, attention_mask, rng=rng)
+        logits, saved = self.forward(ids, attention_mask, rng=rng, flash=True)
         loss, saved_loss = cross_entropy_forward(logits, np.asarray(targets))
         return loss, self.backward(cross_entropy_backward(1.0, saved_loss), saved)
 

@@ -10,15 +10,15 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from npgpt.kv_cache import KVCache
-from npgpt.layers.attention import (
-    SelfAttentionSaved,
-    self_attention_backward,
-    self_attention_forward,
-)
 from npgpt.layers.feed_forward import (
     FeedForwardSaved,
     feed_forward_backward,
     feed_forward_forward,
+)
+from npgpt.layers.self_attention import (
+    SelfAttentionSaved,
+    self_attention_backward,
+    self_attention_forward,
 )
 from npgpt.models.gpt2_config import GPT2Config
 from npgpt.ops import dropout, layer_norm
@@ -49,6 +49,7 @@ def block_forward(
     kv: KVCache | None = None,
     rng: np.random.Generator | None = None,
     observe: Observer | None = None,
+    flash: bool = False,
 ) -> tuple[np.ndarray, BlockSaved]:
     """Block n: two sublayers, each reads LayerNorm(x) and adds its correction to x. Article 11.1.
 
@@ -59,7 +60,7 @@ def block_forward(
         x: the residual stream [..., T, d].
         params: the model's parameters; those named h.n.… are used.
         mask: bool, broadcasts against [..., H, T, S].
-        kv, rng, observe: see `GPT2.forward`.
+        kv, rng, observe, flash: see `GPT2.forward`.
 
     Returns:
         x [..., T, d] after both corrections, and what backward reads.
@@ -81,10 +82,12 @@ def block_forward(
         extend_kv=None if kv is None else partial(kv.extend, n),
         pdrop=config.attn_pdrop,
         rng=rng,
+        flash=flash,
     )
     correction, attn_dropout = dropout_forward(correction, p=pdrop, rng=rng)
     x = x + correction
-    station(observe, h + "attn.probs", attn.probs)
+    if observe is not None and not flash:
+        observe(h + "attn.probs", attn.probs)
     station(observe, h + "attn", correction)
 
     normed, ln_2 = layer_norm_forward(

@@ -8,12 +8,8 @@ from functools import partial
 import numpy as np
 import pytest
 
-from npgpt.layers.attention import (
-    attention_backward,
-    attention_forward,
-    self_attention_backward,
-    self_attention_forward,
-)
+from npgpt.layers.attention import AttentionSaved, attention_backward, attention_forward
+from npgpt.layers.self_attention import self_attention_backward, self_attention_forward
 from npgpt.ops.mask import attention_mask_for, causal_mask
 from tests.gradcheck import check_gradients
 
@@ -35,6 +31,7 @@ def random_weights(rng, d=D):
 
 def test_the_six_steps_give_the_numbers_of_article_7_3() -> None:
     out, saved = self_attention_forward(X, *TOY, n_head=1, divisor=2.0, mask=causal_mask(3, 3))
+    assert isinstance(saved.heads, AttentionSaved)
     q, k = (array[0] for array in saved.heads.scores)
     scaled = q @ k.T / saved.heads.scale
     assert q.tolist() == [[2, 0, 1, 0], [0, 2, 0, 1], [1, 1, 0, 0]]
@@ -151,14 +148,14 @@ def test_attention_gradients(rng, pdrop) -> None:
     check_gradients(forward, attention_backward, inputs, rng)
 
 
-@pytest.mark.parametrize("pdrop", [0.0, 0.3])
-def test_self_attention_gradients(rng, pdrop) -> None:
+@pytest.mark.parametrize(("pdrop", "flash"), [(0.0, False), (0.3, False), (0.0, True)])
+def test_self_attention_gradients(rng, pdrop, flash) -> None:
     d, mask = 6, attention_mask_for(T, T, np.array([[1, 1, 1], [0, 1, 1]]))
 
     def forward(*inputs):
         rng = np.random.default_rng(8)
         return self_attention_forward(
-            *inputs, n_head=2, divisor=1.5, mask=mask, pdrop=pdrop, rng=rng
+            *inputs, n_head=2, divisor=1.5, mask=mask, pdrop=pdrop, rng=rng, flash=flash
         )
 
     inputs = (rng.standard_normal((B, T, d)), *random_weights(rng, d))
@@ -188,3 +185,20 @@ def test_a_batch_equals_its_rows(rng) -> None:
     np.testing.assert_allclose(dx, [drow[0] for drow in drows], rtol=1e-12, atol=1e-13)
     for n, dweight in enumerate(dweights, start=1):
         np.testing.assert_allclose(dweight, sum(d[n] for d in drows), rtol=1e-12, atol=1e-13)
+
+
+def test_flash_changes_the_way_but_not_the_result(rng) -> None:
+    x, weights = rng.standard_normal((B, T, D)), random_weights(rng)
+    forward = partial(self_attention_forward, n_head=H, divisor=1.5, mask=causal_mask(T, T))
+    y, saved = forward(x, *weights)
+    y_flash, saved_flash = forward(x, *weights, flash=True)
+    np.testing.assert_allclose(y_flash, y, rtol=1e-12, atol=1e-13)
+    assert saved.probs.shape == (B, H, T, T)
+    with pytest.raises(AttributeError, match="a pass with flash=True keeps no weight tables"):
+        _ = saved_flash.probs
+    six, one = (
+        forward(x, *weights, pdrop=0.3, rng=np.random.default_rng(3), flash=flash)[0]
+        for flash in (False, True)
+    )
+    assert np.array_equal(six, one)  # dropout of the weights needs the weights
+    assert not np.allclose(six, y)

@@ -64,7 +64,7 @@ def test_each_dropout_draws_only_in_training_and_only_from_its_generator(rng, na
     )
     np.testing.assert_array_equal(first, again)
     assert np.abs(first - other).max() > 1e-3
-    np.testing.assert_array_equal(model.forward(ids).logits, model(ids))
+    np.testing.assert_array_equal(model.forward(ids, flash=True).logits, model(ids))
 
 
 def test_a_model_of_2_layers_and_width_8(rng) -> None:

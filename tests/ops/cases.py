@@ -18,6 +18,7 @@ from npgpt.ops import (
     activation,
     cross_entropy,
     dropout,
+    flash_attention,
     heads,
     layer_norm,
     linear,
@@ -108,7 +109,7 @@ def off_zero(rng: np.random.Generator, lead: tuple[int, ...]) -> Inputs:
 
 def some_mask() -> np.ndarray:
     """Causal for T < S, but the second query may attend to nothing."""
-    allowed = mask.causal_mask(T, S)
+    allowed = mask.causal_mask(T, S).copy()
     allowed[1] = False
     return allowed
 
@@ -142,6 +143,11 @@ CASES = {
         *functions(softmax, "softmax"), normal((T, S)), settings=lambda: {"axis": -2}
     ),
     "weighted_sum": Case(*functions(weighted_sum, "weighted_sum"), normal((T, S), (S, D_H))),
+    "flash_attention": Case(
+        *functions(flash_attention, "flash_attention"),
+        normal((H, T, D_H), (H, S, D_H), (H, S, D_H)),
+        settings=lambda: {"divisor": 1.7, "mask": some_mask()},
+    ),
     "gelu_tanh": Case(*functions(activation, "gelu_tanh"), normal((T, F))),
     "gelu_erf": Case(*functions(activation, "gelu_erf"), normal((T, F))),
     "relu": Case(*functions(activation, "relu"), off_zero),
