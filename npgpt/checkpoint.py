@@ -22,7 +22,7 @@ from npgpt.atomic import replacing
 from npgpt.gpt2_tensors import is_block, match_gpt2
 from npgpt.hub import find_folder
 from npgpt.models.gpt2_config import GPT2Config, param_shapes
-from npgpt.safetensors_file import Entry, read_header, read_tensor, write_in_place
+from npgpt.safetensors_file import Entry, map_tensor, read_header, read_tensor, write_in_place
 from npgpt.shards import read_sharded_header, shortened
 from npgpt.strict_json import parse_json
 
@@ -63,7 +63,7 @@ def load_checkpoint(
     match = match_gpt2(config, stored, source)
     params = {}
     for name, entry in match.entries.items():
-        param = _as_float(read_tensor(entry), dtype)
+        param = _as_float(map_tensor(entry), dtype)
         params[name] = param.T.copy() if match.out_in and is_block(name) else param
     if match.tied_head:
         _check_tied(read_tensor(match.tied_head), params["wte.weight"], source)

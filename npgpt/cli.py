@@ -10,6 +10,8 @@ from typing import Any
 
 import numpy as np
 
+from npgpt.memory import keep_freed_memory
+
 EXIT_BAD_INPUT = 2
 EXIT_INTERRUPTED = 130
 
@@ -23,6 +25,7 @@ def run(prog: str, main: Callable[[Sequence[str]], int], argv: Sequence[str] | N
     Bad input (ValueError, OSError, ImportError): its sentence on stderr, exit 2. Ctrl-C: exit 130.
     A reader that has gone away (`| head`): quiet, exit 0. Text is UTF-8 whatever the locale.
     """
+    keep_freed_memory()
     for stream in (sys.stdin, sys.stdout, sys.stderr):
         if hasattr(stream, "reconfigure"):
             stream.reconfigure(encoding="utf-8", errors="replace")

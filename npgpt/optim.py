@@ -1,6 +1,6 @@
 """AdamW, clipping by the global norm, and the learning rate's schedule, all written out.
 
-State lives in plain dicts keyed like the parameters. Everything happens in place and in chunks that
+State lives in plain dicts keyed like the parameters. Everything happens in place and in pieces that
 stay in the processor's cache, so that no step allocates anything of the size of the model.
 
 Leaves out: other optimizers, parameter groups beyond "decays or not", mixed precision.
@@ -9,14 +9,14 @@ Leaves out: other optimizers, parameter groups beyond "decays or not", mixed pre
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import NamedTuple
 
 import numpy as np
 
+from npgpt import threads
 from npgpt.models.gpt2_block import Params
-
-CHUNK = 1 << 16  # numbers worked on at a time: six float32 chunks of them fit a usual L2 cache
+from npgpt.ops.pieces import SIZE, pieces
 
 
 class AdamWState(NamedTuple):
@@ -71,10 +71,14 @@ def adamw_step(
         ValueError: a parameter does not lie in C order, so that it has no flat view to update.
     """
     correction1, correction2 = 1 - beta1**step, math.sqrt(1 - beta2**step)
-    for name, param in params.items():
+
+    def update(name: str) -> None:
+        param = params[name]
         shrink = 1 - lr * weight_decay if decays(param) else 1.0
-        arrays = (param, grads[name], state.first[name], state.second[name])
-        for p, g, m, v, a, b in _chunks(name, *arrays):
+        a, b = np.empty((2, min(SIZE, param.size)), param.dtype)
+        for p, g, m, v in pieces(param, grads[name], state.first[name], state.second[name]):
+            if len(p) < len(a):
+                a, b = a[: len(p)], b[: len(p)]
             m *= beta1
             m += np.multiply(g, 1 - beta1, out=a)
             v *= beta2
@@ -87,17 +91,12 @@ def adamw_step(
             p *= shrink
             p -= b
 
-
-def _chunks(name: str, *arrays: np.ndarray) -> Iterator[list[np.ndarray]]:
-    """The same piece of each array, as flat views, and two scratch arrays of that length."""
-    param = arrays[0]
-    if not all(array.flags.c_contiguous for array in arrays[:1] + arrays[2:]):
-        raise ValueError(f"{name!r} does not lie in C order; train on a copy that does.")
-    flat = [array.reshape(-1) for array in arrays]
-    scratch = np.empty((2, min(CHUNK, param.size)), param.dtype)
-    for start in range(0, param.size, CHUNK):
-        pieces = [array[start : start + CHUNK] for array in flat]
-        yield [*pieces, *scratch[:, : len(pieces[0])]]
+    for name in params:
+        arrays = (params[name], state.first[name], state.second[name])
+        if not all(array.flags.c_contiguous for array in arrays):
+            raise ValueError(f"{name!r} does not lie in C order; train on a copy that does.")
+    # The largest first, so that no thread is left alone with one at the end.
+    threads.each(update, sorted(params, key=lambda name: -params[name].size))
 
 
 def clip_gradients(grads: Mapping[str, np.ndarray], max_norm: float) -> float:

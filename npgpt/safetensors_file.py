@@ -97,6 +97,20 @@ def read_tensor(entry: Entry) -> np.ndarray:
     return widened
 
 
+def map_tensor(entry: Entry) -> np.ndarray:
+    """One tensor as `read_tensor` gives it, but where it can be, as the pages of the file itself.
+
+    They are read when they are used, and shared with whoever else has them; what is written to the
+    array goes to a page of one's own, never to the file. Where NumPy cannot work on the file's
+    bytes, or the system would not let the file be replaced (Windows), the tensor is read.
+    """
+    dtype = DTYPES[entry.dtype]
+    usable = entry.dtype in ("F32", "F64") and dtype.isnative and entry.offset % dtype.itemsize == 0
+    if os.name == "nt" or not usable or entry.nbytes == 0:
+        return read_tensor(entry)
+    return np.asarray(np.memmap(entry.path, dtype, "c", entry.offset, entry.shape))
+
+
 def read_tensors(path: str | os.PathLike[str]) -> dict[str, np.ndarray]:
     """Every tensor of a file, see `read_tensor`. Raises as `read_header` does."""
     return {name: read_tensor(entry) for name, entry in read_header(path).items()}

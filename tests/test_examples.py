@@ -9,6 +9,7 @@ from __future__ import annotations
 import functools
 import importlib
 import importlib.util
+import json
 import os
 import subprocess
 import sys
@@ -25,7 +26,10 @@ from tests.test_layering import imports_of
 ROOT = Path(__file__).parent.parent
 EXAMPLES = ROOT / "examples"
 HELPERS = {"show", "toy", "any_model", "encoder_decoder", "plots"}
-SCRIPTS = sorted(path.stem for path in EXAMPLES.glob("*.py") if path.stem not in HELPERS)
+BENCHMARK = {"benchmark", "benchmark_work", "benchmark_growth"}
+SCRIPTS = sorted(
+    path.stem for path in EXAMPLES.glob("*.py") if path.stem not in HELPERS | BENCHMARK
+)
 WITH_A_MODEL = [
     name for name in SCRIPTS if "open_model" in (EXAMPLES / f"{name}.py").read_text("utf-8")
 ]
@@ -223,3 +227,19 @@ def test_the_token_that_ends_a_word(monkeypatch: pytest.MonkeyPatch) -> None:
     ids = tokenizer.encode("猫 sits, it is")
     assert any_model.word_position(tokenizer, ids, "it") == ids.index(ord(",")) + 3
     assert any_model.word_position(tokenizer, ids, "cat") is None
+
+
+def test_the_benchmark_runs_on_a_tiny_model(tmp_path) -> None:
+    done = run("benchmark", "--quick", "--json", str(tmp_path / "found.json"))
+    assert (done.returncode, done.stderr) == (0, "")
+    found = json.loads((tmp_path / "found.json").read_text("utf-8"))
+    assert found["pairs"][0]["work"] == "decode"
+    assert all(row["npgpt"]["seconds"] > 0 < row["npgpt"]["peak"] for row in found["pairs"])
+    assert found["machine"]["numpy"] == np.__version__
+    assert {len(found["attention"]), len(found["growth"])} == {2}
+
+
+def test_the_benchmark_names_the_program_that_fails(tmp_path) -> None:
+    done = run("benchmark", "--quick", "--picogpt", str(tmp_path))
+    assert done.returncode == 1
+    assert "picoGPT failed at decode:" in done.stderr

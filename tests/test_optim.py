@@ -9,7 +9,6 @@ from typing import Any
 import numpy as np
 import pytest
 
-from npgpt import optim
 from npgpt.models.gpt2 import GPT2
 from npgpt.models.gpt2_config import GPT2Config, init_params
 from npgpt.optim import adamw_step, clip_gradients, decays, learning_rate, new_adamw_state
@@ -29,7 +28,7 @@ def naive_adamw(p, grads, lr, decay):
 
 
 def test_three_steps_by_the_formula(rng, monkeypatch):
-    monkeypatch.setattr(optim, "CHUNK", 4)  # so that arrays of 6 take two chunks, one cut short
+    monkeypatch.setattr("npgpt.ops.pieces.SIZE", 4)  # arrays of 6 take two pieces, one cut short
     params = {"w": rng.standard_normal((2, 3)), "b": rng.standard_normal(6)}
     start = {name: p.copy() for name, p in params.items()}
     grads = [{name: rng.standard_normal(p.shape) for name, p in params.items()} for _ in range(3)]

@@ -79,7 +79,7 @@ def test_the_tied_embedding_without_the_gradient_of_the_head(tmp_path, dtype):
 
 
 def post_norm_block(
-    x: Any, params: Any, n: int, config: Any, mask: Any, kv: Any, rng: Any, observe: Any
+    x: Any, params: Any, n: int, config: Any, mask: Any, kv: Any, rng: Any, observe: Any, flash: Any
 ) -> tuple[np.ndarray, None]:
     """A block of the first Transformer: x = LN(x + sublayer(x))."""
     h, eps = f"h.{n}.", config.layer_norm_epsilon

@@ -25,10 +25,10 @@ from npgpt.models.gpt2_block import (
 )
 from npgpt.models.gpt2_config import GPT2Config
 from npgpt.ops import dropout, layer_norm, lm_head, lookup, position
-from npgpt.ops.cross_entropy import cross_entropy_backward, cross_entropy_forward
 from npgpt.ops.dropout import dropout_backward, dropout_forward
 from npgpt.ops.layer_norm import layer_norm_backward, layer_norm_forward
 from npgpt.ops.lm_head import lm_head_backward, lm_head_forward
+from npgpt.ops.lm_head_loss import lm_head_loss_backward, lm_head_loss_forward
 from npgpt.ops.lookup import lookup_backward, lookup_forward
 from npgpt.ops.mask import attention_mask_for
 from npgpt.ops.position import position_backward, position_forward
@@ -150,31 +150,34 @@ class GPT2:
         self, x: np.ndarray, observe: Observer | None
     ) -> tuple[np.ndarray, layer_norm.Saved, lm_head.Saved]:
         """ln_f and lm_head, which is wte itself where the two are tied (article chapter 10)."""
-        p = self.params
-        x, ln_f = layer_norm_forward(
-            x, p["ln_f.weight"], p["ln_f.bias"], eps=self.config.layer_norm_epsilon
-        )
+        x, ln_f = self._last_norm(x)
         station(observe, "ln_f", x)
-        logits, head = lm_head_forward(x, p[self._head_name])  # [..., T, d] -> [..., T, V]
+        logits, head = lm_head_forward(
+            x, self.params[self._head_name]
+        )  # [..., T, d] -> [..., T, V]
         station(observe, "logits", logits)
         return logits, ln_f, head
+
+    def _last_norm(self, x: np.ndarray) -> tuple[np.ndarray, layer_norm.Saved]:
+        weight, bias = self.params["ln_f.weight"], self.params["ln_f.bias"]
+        return layer_norm_forward(x, weight, bias, eps=self.config.layer_norm_epsilon)
 
     def backward(self, dlogits: np.ndarray, saved: GPT2Saved) -> Params:
         """Gradients of all parameters, keyed like `params`, from that of the logits [..., T, V].
 
         A tied wte gets both its contributions: as lm_head and as lookup (article 10.2).
         """
-        grads: Params = {}
-        dx, grads[self._head_name] = lm_head_backward(dlogits, saved.lm_head)
+        return self._backward_from(*lm_head_backward(dlogits, saved.lm_head), saved)
+
+    def _backward_from(self, dx: np.ndarray, dhead: np.ndarray, saved: GPT2Saved) -> Params:
+        """The way back from below lm_head; the gradient of its table, `dhead`, is used up."""
+        grads: Params = {self._head_name: dhead}
         dx, grads["ln_f.weight"], grads["ln_f.bias"] = layer_norm_backward(dx, saved.ln_f)
         for n in reversed(range(self.config.n_layer)):
             dx = block_backward(dx, saved.blocks[n], n, grads)
         dx = dropout_backward(dx, saved.embd_dropout)
         dx, grads["wpe.weight"] = position_backward(dx, saved.wpe)
-        dwte = lookup_backward(dx, saved.wte)
-        grads["wte.weight"] = (
-            dwte + grads["wte.weight"] if self.config.tie_word_embeddings else dwte
-        )
+        grads["wte.weight"] = lookup_backward(dx, saved.wte, add_to=grads.get("wte.weight"))
         return {name: grads[name] for name in self.params}
 
     def loss_and_grads(
@@ -192,9 +195,15 @@ class GPT2:
             targets: like ids, already shifted: targets[t] is the token that follows ids[t].
             attention_mask, rng: see `forward`.
         """
-        logits, saved = self.forward(ids, attention_mask, rng=rng, flash=True)
-        loss, saved_loss = cross_entropy_forward(logits, np.asarray(targets))
-        return loss, self.backward(cross_entropy_backward(1.0, saved_loss), saved)
+        x, wte, wpe, embd_dropout, blocks = self._trunk(
+            ids, attention_mask, None, rng, None, flash=True, keep=True
+        )
+        x, ln_f = self._last_norm(x)
+        table = self.params[self._head_name]
+        loss, saved_loss = lm_head_loss_forward(x, np.asarray(targets), table)
+        dx, dhead = lm_head_loss_backward(1.0, saved_loss)
+        saved = GPT2Saved(wte, wpe, embd_dropout, blocks, ln_f, (x, table))
+        return loss, self._backward_from(dx, dhead, saved)
 
     def new_kv_cache(self, batch: tuple[int, ...] = (), capacity: int | None = None) -> KVCache:
         """An empty cache for ids [*batch, T], with room for `capacity` (n_positions) tokens."""

@@ -13,11 +13,12 @@ from typing import Any
 import numpy as np
 
 from npgpt.ops.normal_cdf import normal_cdf, normal_pdf
+from npgpt.ops.pieces import pieces
 
 SQRT_2_OVER_PI = math.sqrt(2 / math.pi)
 
 
-def gelu_tanh_forward(x: np.ndarray) -> tuple[np.ndarray, tuple[np.ndarray, np.ndarray]]:
+def gelu_tanh_forward(x: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """GELU, tanh form: the one GPT-2 was trained with. Article 8.1.
 
         y = x/2 (1 + tanh u),       u = √(2/π) (x + 0.044715 x³)
@@ -26,23 +27,24 @@ def gelu_tanh_forward(x: np.ndarray) -> tuple[np.ndarray, tuple[np.ndarray, np.n
         x: any shape.
 
     Returns:
-        y, like x, and (x, tanh u), which backward reads.
+        y, like x, and x, which backward reads.
     """
-    u = x * x
-    u *= 0.044715 * SQRT_2_OVER_PI
-    u += SQRT_2_OVER_PI
-    u *= x
-    tanh_u = np.tanh(u, out=u)
-    y = tanh_u + 1
-    y *= x
-    y *= 0.5
-    return y, (x, tanh_u)
+    x = np.asarray(x, order="C")
+    y = np.empty_like(x)
+    for piece, out in pieces(x, y):
+        _tanh_u(piece, out)
+        out += 1
+        out *= piece
+        out *= 0.5
+    return y, x
 
 
-def gelu_tanh_backward(dy: np.ndarray, saved: tuple[np.ndarray, np.ndarray]) -> np.ndarray:
+def gelu_tanh_backward(dy: np.ndarray, saved: np.ndarray) -> np.ndarray:
     """Gradient of x, by the product rule and tanh' = 1 - tanh².
 
         y' = (1 + tanh u)/2 + x/2 (1 - tanh² u) u',         u' = √(2/π) (1 + 3 · 0.044715 x²)
+
+    tanh u is computed once more: that costs less than keeping it for every layer.
 
     Args:
         dy: like x.
@@ -50,17 +52,28 @@ def gelu_tanh_backward(dy: np.ndarray, saved: tuple[np.ndarray, np.ndarray]) -> 
     Returns:
         dx, like x.
     """
-    x, tanh_u = saved
-    slope = x * x
-    slope *= 3 * 0.044715 * SQRT_2_OVER_PI
-    slope += SQRT_2_OVER_PI  # u'
-    slope *= x
-    slope *= 1 - tanh_u * tanh_u
-    slope += tanh_u
-    slope += 1
-    slope *= 0.5
-    slope *= dy
-    return slope
+    x, dx = saved, np.empty_like(saved)
+    for piece, dy_piece, slope in pieces(x, np.asarray(dy, order="C"), dx):
+        tanh_u = _tanh_u(piece, np.empty_like(piece))
+        np.multiply(piece, piece, out=slope)
+        slope *= 3 * 0.044715 * SQRT_2_OVER_PI
+        slope += SQRT_2_OVER_PI  # u'
+        slope *= piece
+        slope *= 1 - tanh_u * tanh_u
+        slope += tanh_u
+        slope += 1
+        slope *= 0.5
+        slope *= dy_piece
+    return dx
+
+
+def _tanh_u(x: np.ndarray, out: np.ndarray) -> np.ndarray:
+    """tanh(√(2/π) (x + 0.044715 x³)), written into `out`."""
+    np.multiply(x, x, out=out)
+    out *= 0.044715 * SQRT_2_OVER_PI
+    out += SQRT_2_OVER_PI
+    out *= x
+    return np.tanh(out, out=out)
 
 
 def gelu_erf_forward(x: np.ndarray) -> tuple[np.ndarray, tuple[np.ndarray, np.ndarray]]:

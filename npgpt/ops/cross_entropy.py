@@ -35,9 +35,11 @@ def cross_entropy_forward(
     Raises:
         ValueError: targets of the wrong shape or dtype, or outside 0..V-1.
     """
-    _check_targets(logits, targets, ignore_index)
+    check_targets(logits.shape, targets, ignore_index)
     logits_max = logits.max(axis=-1, keepdims=True)
-    total = np.exp(logits - logits_max).sum(axis=-1)  # [...]
+    total = np.empty(logits.shape[:-1], logits.dtype)
+    for row in np.ndindex(total.shape):  # one at a time, so that there is no second [..., V]
+        total[row] = np.exp(logits[row] - logits_max[row]).sum()
     keep = targets != ignore_index
     picked = np.take_along_axis(logits, np.where(keep, targets, 0)[..., None], axis=-1)
     surprise = np.log(total) - (picked - logits_max)[..., 0]  # [...]
@@ -69,12 +71,13 @@ def cross_entropy_backward(dloss: float, saved: Saved) -> np.ndarray:
     return dlogits
 
 
-def _check_targets(logits: np.ndarray, targets: np.ndarray, ignore_index: int) -> None:
-    V = logits.shape[-1]
-    if targets.shape != logits.shape[:-1]:
+def check_targets(shape: tuple[int, ...], targets: np.ndarray, ignore_index: int) -> None:
+    """Raise ValueError unless targets fit logits of this shape [..., V]."""
+    V = shape[-1]
+    if targets.shape != shape[:-1]:
         raise ValueError(
-            f"targets have shape {list(targets.shape)}, but logits {list(logits.shape)} "
-            f"want {list(logits.shape[:-1])}."
+            f"targets have shape {list(targets.shape)}, but logits {list(shape)} "
+            f"want {list(shape[:-1])}."
         )
     if not np.issubdtype(targets.dtype, np.integer):
         raise ValueError(f"targets must be integers, but have dtype {targets.dtype}.")

@@ -19,7 +19,7 @@ import numpy as np
 
 ROWS, KEYS = 128, 512  # sizes of a tile; measured, but anything near is as good
 
-# q / divisor, k, v, context, log Σ exp(scores) [..., T, 1], divisor, mask
+# q, k, v, context, log Σ exp(scores) [..., T, 1], divisor, mask
 Saved = tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray, np.ndarray, float, np.ndarray]
 
 
@@ -49,16 +49,17 @@ def flash_attention_forward(
     Returns:
         context [..., T, d_h], and what backward reads.
     """
-    q = q / divisor  # once a query instead of once a score
-    context = np.zeros((*q.shape[:-1], v.shape[-1]), q.dtype)
+    # Laid out in memory as q is, so that the heads are merged without a copy.
+    context = np.zeros_like(q, shape=(*q.shape[:-1], v.shape[-1]))
     log_total = np.zeros((*q.shape[:-1], 1), q.dtype)
     for text in np.ndindex(q.shape[:-3]):
         qs, ks, vs, out, log_out = q[text], k[text], v[text], context[text], log_total[text]
         for rows, tiles in _tiles(_mask_of(text, q, k, mask)):
+            q_rows = qs[..., rows, :] / divisor  # once a query instead of once a score
             highest: np.ndarray | float = -math.inf
             total = mixed = np.zeros((), q.dtype)
             for keys, hidden in tiles:
-                scores = _scores(qs[..., rows, :], ks[..., keys, :], hidden)
+                scores = _scores(q_rows, ks[..., keys, :], hidden)
                 new_highest = np.maximum(highest, scores.max(axis=-1, keepdims=True))
                 base = np.where(new_highest == -np.inf, q.dtype.type(0), new_highest)
                 scores -= base  # a row without keys so far keeps its -∞; -∞ - -∞ would be NaN
@@ -97,12 +98,12 @@ def flash_attention_backward(
         dq [..., T, d_h], dk and dv [..., S, d_h].
     """
     q, k, v, context, log_total, divisor, mask = saved
-    dq, dk, dv = (np.zeros_like(x, order="C") for x in (q, k, v))
-    inner = (dcontext * context).sum(axis=-1, keepdims=True)  # D [..., T, 1]
+    dq, dk, dv = (np.zeros_like(x) for x in (q, k, v))
+    inner = np.vecdot(dcontext, context)[..., None]  # D [..., T, 1]
     for text in np.ndindex(q.shape[:-3]):
         qs, ks, vs, dout = q[text], k[text], v[text], dcontext[text]
         for rows, tiles in _tiles(_mask_of(text, q, k, mask)):
-            q_rows, dout_rows = qs[..., rows, :], dout[..., rows, :]
+            q_rows, dout_rows = qs[..., rows, :] / divisor, dout[..., rows, :]
             for keys, hidden in tiles:
                 scores = _scores(q_rows, ks[..., keys, :], hidden)
                 scores -= log_total[text][..., rows, :]

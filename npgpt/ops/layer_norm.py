@@ -27,10 +27,12 @@ def layer_norm_forward(
         y [..., d], and what backward reads.
     """
     x_hat = x - x.mean(axis=-1, keepdims=True)
-    variance = np.square(x_hat).mean(axis=-1, keepdims=True)
+    variance = np.vecdot(x_hat, x_hat)[..., None] / x.shape[-1]
     rstd = 1 / np.sqrt(variance + eps)  # [..., 1]
     x_hat *= rstd
-    return x_hat * weight + bias, (x_hat, rstd, weight)
+    y = x_hat * weight
+    y += bias
+    return y, (x_hat, rstd, weight)
 
 
 def layer_norm_backward(dy: np.ndarray, saved: Saved) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
@@ -54,11 +56,13 @@ def layer_norm_backward(dy: np.ndarray, saved: Saved) -> tuple[np.ndarray, np.nd
         dx [..., d], dweight [d], dbias [d].
     """
     x_hat, rstd, weight = saved
-    lead = tuple(range(dy.ndim - 1))
+    lead, d = tuple(range(dy.ndim - 1)), dy.shape[-1]
     dbias = dy.sum(axis=lead)
-    dweight = (dy * x_hat).sum(axis=lead)
-    g = dy * weight
-    dx = g - g.mean(axis=-1, keepdims=True)
-    dx -= x_hat * (g * x_hat).mean(axis=-1, keepdims=True)
+    along = dy * x_hat
+    dweight = along.sum(axis=lead)
+    mean_g, mean_g_x_hat = ((array @ weight)[..., None] / d for array in (dy, along))
+    dx = dy * weight
+    dx -= mean_g
+    dx -= np.multiply(x_hat, mean_g_x_hat, out=along)
     dx *= rstd
     return dx, dweight, dbias

@@ -32,7 +32,9 @@ def lookup_forward(ids: np.ndarray, table: np.ndarray) -> tuple[np.ndarray, Save
     return table[ids], (ids, table.shape)
 
 
-def lookup_backward(dy: np.ndarray, saved: Saved) -> np.ndarray:
+def lookup_backward(
+    dy: np.ndarray, saved: Saved, *, add_to: np.ndarray | None = None
+) -> np.ndarray:
     """Gradient of the table; ids have none.
 
         dtable[v] = Σ dy[t] over all t with ids[t] = v
@@ -42,12 +44,14 @@ def lookup_backward(dy: np.ndarray, saved: Saved) -> np.ndarray:
 
     Args:
         dy: [..., d].
+        add_to: another gradient of the same table [V, d], which takes up this one in place; for
+            tables that are used twice (10.2).
 
     Returns:
         dtable [V, d].
     """
     ids, shape = saved
-    dtable = np.zeros(shape, dy.dtype)
+    dtable = np.zeros(shape, dy.dtype) if add_to is None else add_to
     np.add.at(dtable, ids, dy)  # unlike dtable[ids] += dy, this adds up repeated ids
     return dtable
 

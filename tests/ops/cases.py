@@ -23,6 +23,7 @@ from npgpt.ops import (
     layer_norm,
     linear,
     lm_head,
+    lm_head_loss,
     lookup,
     mask,
     position,
@@ -101,6 +102,11 @@ def logits_and_targets(rng: np.random.Generator, lead: tuple[int, ...]) -> Input
     return rng.standard_normal((*lead, T, V)), targets
 
 
+def vectors_and_targets(rng: np.random.Generator, lead: tuple[int, ...]) -> Inputs:
+    """As `logits_and_targets`, before lm_head."""
+    return rng.standard_normal((*lead, T, D)), logits_and_targets(rng, lead)[1]
+
+
 def off_zero(rng: np.random.Generator, lead: tuple[int, ...]) -> Inputs:
     """Random numbers that are not near 0, where ReLU has its kink."""
     x = rng.standard_normal((*lead, T, F))
@@ -160,6 +166,9 @@ CASES = {
         lambda: {"eps": 1e-5},
     ),
     "lm_head": Case(*functions(lm_head, "lm_head"), normal((T, D)), shared((V, D))),
+    "lm_head_loss": Case(
+        *functions(lm_head_loss, "lm_head_loss"), vectors_and_targets, shared((V, D))
+    ),
     "dropout": Case(
         *functions(dropout, "dropout"),
         normal((T, D)),

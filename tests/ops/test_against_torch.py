@@ -52,6 +52,9 @@ def in_torch(name: str) -> Callable[..., Any]:
         "tanh": torch.tanh,
         "layer_norm": lambda x, weight, bias: tf.layer_norm(x, (D,), weight, bias, eps=1e-5),
         "lm_head": lambda x, table: tf.linear(x, table),
+        "lm_head_loss": lambda x, targets, table: tf.cross_entropy(
+            tf.linear(x, table).reshape(-1, V), targets.flatten()
+        ),
         "cross_entropy": lambda x, targets: tf.cross_entropy(x.reshape(-1, V), targets.flatten()),
     }
     return said[name]
