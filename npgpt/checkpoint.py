@@ -13,7 +13,7 @@ import warnings
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import Any
 
 import numpy as np
 from numpy.typing import DTypeLike
@@ -26,18 +26,37 @@ from npgpt.safetensors_file import Entry, read_header, read_tensor, write_in_pla
 from npgpt.shards import read_sharded_header, shortened
 from npgpt.strict_json import parse_json
 
-if TYPE_CHECKING:
-    from npgpt.models.gpt2 import GPT2
+MODEL_TYPES = ("gpt2", "llama")
 
 
 def from_pretrained(
     name: str | os.PathLike[str], *, dtype: DTypeLike = np.float32, revision: str | None = None
-) -> GPT2:
-    """The model in a folder, in `weights/NAME` or on the hub; raises as `load_checkpoint` does."""
+) -> Any:
+    """The model in a folder, in `weights/NAME` or on the hub; raises as `load_checkpoint` does.
+
+    A `GPT2` or a `Llama`, by the `model_type` of its config.json.
+    """
+    _float_type(dtype)  # before a download
+    folder = find_folder(name, revision)
+    kind = model_type(folder)
+    if kind not in MODEL_TYPES:
+        raise ValueError(
+            f"{folder / 'config.json'}: model_type is {kind!r}, but npgpt loads one of "
+            f"{', '.join(MODEL_TYPES)}."
+        )
+    if kind == "llama":
+        from npgpt.llama_tensors import load_llama
+        from npgpt.models.llama import Llama
+
+        return Llama(*load_llama(folder, _float_type(dtype)))
     from npgpt.models.gpt2 import GPT2
 
-    _float_type(dtype)  # before a download
-    return GPT2(*load_checkpoint(find_folder(name, revision), dtype=dtype))
+    return GPT2(*load_checkpoint(folder, dtype=dtype))
+
+
+def model_type(folder: Path) -> str:
+    """The `model_type` of a folder's config.json, "gpt2" if it names none."""
+    return str(read_raw_config(folder / "config.json").get("model_type", "gpt2"))
 
 
 def load_checkpoint(
@@ -59,30 +78,31 @@ def load_checkpoint(
     """
     dtype, folder = _float_type(dtype), Path(folder)
     config = read_config(folder / "config.json")
-    source, stored = _stored_tensors(folder)
+    source, stored = stored_tensors(folder)
     match = match_gpt2(config, stored, source)
     params = {}
     for name, entry in match.entries.items():
-        param = _as_float(read_tensor(entry), dtype)
+        param = as_float(read_tensor(entry), dtype)
         params[name] = param.T.copy() if match.out_in and is_block(name) else param
     if match.tied_head:
-        _check_tied(read_tensor(match.tied_head), params["wte.weight"], source)
-    # min and max are NaN where any value is, and need no second array.
-    if broken := [n for n, a in params.items() if not np.isfinite([a.min(), a.max()]).all()]:
-        warnings.warn(
-            f"{source}: NaN or infinite values in {shortened(broken)}.", UserWarning, stacklevel=2
-        )
+        check_tied(read_tensor(match.tied_head), params["wte.weight"], source)
+    warn_of_broken(params, source)
     return match.config, params
 
 
 def read_config(path: Path) -> GPT2Config:
     """The configuration in a `config.json`; raises as `load_checkpoint` does."""
+    return GPT2Config.from_dict(read_raw_config(path), str(path))
+
+
+def read_raw_config(path: Path) -> dict[str, Any]:
+    """The object in a `config.json`, unchecked."""
     if not path.is_file():
         raise FileNotFoundError(f"{path} is missing; a model's folder has it beside the weights.")
     raw = parse_json(path.read_bytes(), str(path))
     if not isinstance(raw, dict):
         raise ValueError(f"{path} is not a JSON object.")
-    return GPT2Config.from_dict(raw, str(path))
+    return raw
 
 
 def save_checkpoint(
@@ -96,12 +116,18 @@ def save_checkpoint(
     Raises ValueError for parameters that do not fit the configuration, OSError where the folder
     cannot be written.
     """
-    folder = Path(folder)
     config, dtype = _check_params(config, params)
-    raw = {**config.to_dict(), "dtype": dtype}
-    if "torch_dtype" in raw:  # what transformers 4 called it
-        raw["torch_dtype"] = dtype
     tensors = {n if n == "lm_head.weight" else f"transformer.{n}": a for n, a in params.items()}
+    write_checkpoint(folder, {**config.to_dict(), "dtype": dtype}, tensors)
+
+
+def write_checkpoint(
+    folder: str | os.PathLike[str], raw: dict[str, Any], tensors: Mapping[str, np.ndarray]
+) -> None:
+    """Write both files of a checkpoint, or leave what was there; `raw` names the `dtype`."""
+    folder = Path(folder)
+    if "torch_dtype" in raw:  # what transformers 4 called it
+        raw["torch_dtype"] = raw["dtype"]
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
@@ -118,7 +144,8 @@ def _float_type(dtype: DTypeLike) -> np.dtype:
     raise ValueError(f"dtype {dtype!r} is not offered; choose float32 or float64.")
 
 
-def _stored_tensors(folder: Path) -> tuple[Path, dict[str, Entry]]:
+def stored_tensors(folder: Path) -> tuple[Path, dict[str, Entry]]:
+    """The file with a folder's weights, or its index, and where each tensor is."""
     single, index = folder / "model.safetensors", folder / "model.safetensors.index.json"
     if single.is_file():
         return single, read_header(single)
@@ -132,15 +159,26 @@ def _stored_tensors(folder: Path) -> tuple[Path, dict[str, Entry]]:
     raise FileNotFoundError(f"{folder} has neither {single.name} nor {index.name}.")
 
 
-def _as_float(array: np.ndarray, dtype: np.dtype) -> np.ndarray:
+def as_float(array: np.ndarray, dtype: np.dtype) -> np.ndarray:
+    """In this dtype, without a copy if it is already."""
     with np.errstate(over="ignore"):  # becomes infinite, and is reported as such
         return array.astype(dtype, copy=False)
 
 
-def _check_tied(head: np.ndarray, wte: np.ndarray, source: Path) -> None:
-    if not np.array_equal(_as_float(head, wte.dtype), wte, equal_nan=True):
+def warn_of_broken(params: Mapping[str, np.ndarray], source: Path) -> None:
+    """Warn of values that are not finite."""
+    # min and max are NaN where any value is, and need no second array.
+    if broken := [n for n, a in params.items() if not np.isfinite([a.min(), a.max()]).all()]:
+        warnings.warn(
+            f"{source}: NaN or infinite values in {shortened(broken)}.", UserWarning, stacklevel=3
+        )
+
+
+def check_tied(head: np.ndarray, wte: np.ndarray, source: Path, name: str = "wte.weight") -> None:
+    """Raise ValueError where a stored copy of the table, superfluous by tying, differs from it."""
+    if not np.array_equal(as_float(head, wte.dtype), wte, equal_nan=True):
         raise ValueError(
-            f"{source}: 'lm_head.weight' differs from 'wte.weight', but by config.json the two are "
+            f"{source}: 'lm_head.weight' differs from '{name}', but by config.json the two are "
             "tied; set tie_word_embeddings to false to keep the head."
         )
 
@@ -156,7 +194,12 @@ def _check_params(config: GPT2Config, params: Mapping[str, np.ndarray]) -> tuple
         vocab_size=len(params["wte.weight"]),
         n_positions=len(params["wpe.weight"]),
     )
-    for name, shape in param_shapes(config).items():
+    return config, check_saved(params, param_shapes(config))
+
+
+def check_saved(params: Mapping[str, np.ndarray], shapes: Mapping[str, tuple[int, ...]]) -> str:
+    """The one dtype of all parameters; ValueError for another shape than the configuration's."""
+    for name, shape in shapes.items():
         if params[name].shape != shape:
             raise ValueError(
                 f"Not saved: {name!r} has shape {list(params[name].shape)}, "
@@ -168,4 +211,4 @@ def _check_params(config: GPT2Config, params: Mapping[str, np.ndarray]) -> tuple
             f"Not saved: parameters are {', '.join(dtypes)}, "
             "not all float32, float64, or float16 to halve the file."
         )
-    return config, dtypes[0]
+    return dtypes[0]

@@ -118,9 +118,7 @@ def grouped_attention_backward(
     dq = rope_backward(group_queries_backward(dq, None), saved.turns)
     dk = rope_backward(share_heads_backward(dk, None), saved.turns)
     dv = share_heads_backward(dv, None)
-    dx, dweights = 0, []
-    for dpart, saved_projection in zip((dq, dk, dv), saved.projections, strict=True):
-        through, dW = project_backward(split_heads_backward(dpart, None), saved_projection)
-        dx = dx + through
-        dweights.append(dW)
-    return dx, *dweights, dW_o
+    parts = zip((dq, dk, dv), saved.projections, strict=True)
+    back = [project_backward(split_heads_backward(dpart, None), kept) for dpart, kept in parts]
+    (dx_q, dW_q), (dx_k, dW_k), (dx_v, dW_v) = back
+    return dx_q + dx_k + dx_v, dW_q, dW_k, dW_v, dW_o

@@ -5,8 +5,8 @@ the angle (n - m) θ: their product knows the distance and nothing else. d_h / 2
 turn, each at its own speed; pair i is made of the coordinates i and i + d_h / 2, as Hugging Face
 lays them out.
 
-The four ways to choose the speeds (`*_frequencies`, each float64 [d_h/2]) are Hugging Face's `rope_type` "default",
-"linear", "dynamic" and "llama3". Left out: yarn, longrope, and turning only a part of a head.
+The four ways to choose the speeds (`*_frequencies`, float64 [d_h/2]) are Hugging Face's `rope_type`
+"default", "linear", "dynamic" and "llama3". Left out: yarn, longrope, turning a part of a head.
 """
 
 from __future__ import annotations
@@ -80,16 +80,17 @@ def linear_frequencies(d_h: int, theta: float, factor: float) -> np.ndarray:
 
 
 def dynamic_frequencies(
-    d_h: int, theta: float, factor: float, max_positions: int, length: int
+    d_h: int, theta: float, factor: float, max_position_embeddings: int, length: int
 ) -> np.ndarray:
-    """The default up to `max_positions` tokens; a longer text turns the slow pairs still slower.
+    """The default up to N = `max_position_embeddings`; a longer text turns slow pairs still slower.
 
-        theta' = theta (factor length / max_positions - (factor - 1))^(d_h / (d_h - 2))
+        theta' = theta (factor length / N - (factor - 1))^(d_h / (d_h - 2))
 
     The fastest pair keeps its speed, the slowest is divided by the whole bracket. As the text grows
-    beyond `max_positions`, the angles of all its tokens change.
+    beyond N, the angles of all its tokens change.
     """
-    stretch = factor * max(length, max_positions) / max_positions - (factor - 1)
+    N = max_position_embeddings
+    stretch = factor * max(length, N) / N - (factor - 1)
     return default_frequencies(d_h, theta * stretch ** (d_h / (d_h - 2)))
 
 
@@ -99,14 +100,14 @@ def llama3_frequencies(
     factor: float,
     low_freq_factor: float,
     high_freq_factor: float,
-    original_positions: int,
+    original_max_position_embeddings: int,
 ) -> np.ndarray:
     """Llama 3.1: slow pairs are divided by `factor`, fast ones kept, those between blended.
 
-    What counts is how many full turns a pair makes within `original_positions` tokens: fewer than
-    `low_freq_factor`, it is slow; more than `high_freq_factor`, it is fast.
+    What counts is how many full turns a pair makes within `original_max_position_embeddings`
+    tokens: fewer than `low_freq_factor`, it is slow; more than `high_freq_factor`, it is fast.
     """
     frequencies = default_frequencies(d_h, theta)
-    turns = original_positions * frequencies / (2 * math.pi)
+    turns = original_max_position_embeddings * frequencies / (2 * math.pi)
     kept = np.clip((turns - low_freq_factor) / (high_freq_factor - low_freq_factor), 0, 1)
     return kept * frequencies + (1 - kept) * frequencies / factor
