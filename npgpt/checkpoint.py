@@ -19,6 +19,7 @@ import numpy as np
 from numpy.typing import DTypeLike
 
 from npgpt.atomic import replacing
+from npgpt.gguf_file import find_gguf, load_gguf
 from npgpt.gpt2_tensors import is_block, match_gpt2
 from npgpt.hub import find_folder
 from npgpt.models.gpt2_config import GPT2Config, param_shapes
@@ -32,11 +33,14 @@ MODEL_TYPES = ("gpt2", "llama")
 def from_pretrained(
     name: str | os.PathLike[str], *, dtype: DTypeLike = np.float32, revision: str | None = None
 ) -> Any:
-    """The model in a folder, in `weights/NAME` or on the hub; raises as `load_checkpoint` does.
+    """The model in a folder, in `weights/NAME`, on the hub, or in a `.gguf` file.
 
-    A `GPT2` or a `Llama`, by the `model_type` of its config.json.
+    A `GPT2` or a `Llama`, by the `model_type` of its config.json or the architecture that the file
+    names. Raises as `load_checkpoint` and `npgpt.gguf_file.load_gguf` do.
     """
     _float_type(dtype)  # before a download
+    if (path := find_gguf(name)) is not None:
+        return load_gguf(path, _float_type(dtype))
     folder = find_folder(name, revision)
     kind = model_type(folder)
     if kind not in MODEL_TYPES:

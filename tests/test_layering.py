@@ -23,7 +23,7 @@ EDGES = CLIS | {
     for name in ("tokenizer", "checkpoint", "safetensors_file", "hub", "hub_errors", "training_log")
 }
 AT_THE_EDGES = {"tiktoken", "safetensors", "huggingface_hub", "tqdm"}
-EXTRAS = {"torch", "transformers", "matplotlib", "scipy", "datasets", "mpi4py"}
+EXTRAS = {"torch", "transformers", "matplotlib", "scipy", "datasets", "mpi4py", "gguf"}
 RUNTIME = {"numpy", "npgpt"} | AT_THE_EDGES
 
 

@@ -100,7 +100,7 @@ def llama3_frequencies(
     factor: float,
     low_freq_factor: float,
     high_freq_factor: float,
-    original_max_position_embeddings: int,
+    original_max_position_embeddings: float,
 ) -> np.ndarray:
     """Llama 3.1: slow pairs are divided by `factor`, fast ones kept, those between blended.
 
