@@ -20,6 +20,7 @@ from numpy.typing import DTypeLike
 
 from npgpt.atomic import replacing
 from npgpt.gguf_file import find_gguf, load_gguf
+from npgpt.gguf_reader import read_gguf_header
 from npgpt.gpt2_tensors import is_block, match_gpt2
 from npgpt.hub import find_folder
 from npgpt.models.gpt2_config import GPT2Config, param_shapes
@@ -27,7 +28,11 @@ from npgpt.safetensors_file import Entry, read_header, read_tensor, write_in_pla
 from npgpt.shards import read_sharded_header, shortened
 from npgpt.strict_json import parse_json
 
-MODEL_TYPES = ("gpt2", "llama")
+# Architecture -> the commands that work on it.
+MODEL_TYPES = {
+    "gpt2": "all",
+    "llama": "npgpt.generate, npgpt.evaluate and npgpt.describe",
+}
 
 
 def from_pretrained(
@@ -42,13 +47,7 @@ def from_pretrained(
     if (path := find_gguf(name)) is not None:
         return load_gguf(path, _float_type(dtype))
     folder = find_folder(name, revision)
-    kind = model_type(folder)
-    if kind not in MODEL_TYPES:
-        raise ValueError(
-            f"{folder / 'config.json'}: model_type is {kind!r}, but npgpt loads one of "
-            f"{', '.join(MODEL_TYPES)}."
-        )
-    if kind == "llama":
+    if model_type(folder / "config.json") == "llama":
         from npgpt.llama_tensors import load_llama
         from npgpt.models.llama import Llama
 
@@ -58,9 +57,32 @@ def from_pretrained(
     return GPT2(*load_checkpoint(folder, dtype=dtype))
 
 
-def model_type(folder: Path) -> str:
-    """The `model_type` of a folder's config.json, "gpt2" if it names none."""
-    return str(read_raw_config(folder / "config.json").get("model_type", "gpt2"))
+def check_gpt2(name: str | os.PathLike[str], command: str, revision: str | None = None) -> None:
+    """Raise ValueError, before any weights are read, unless a model is a GPT-2.
+
+    For a `command` that speaks of GPT-2's own parts; names those that work on the model.
+    """
+    if (path := find_gguf(name)) is not None:
+        kind = read_gguf_header(path).settings.get("general.architecture")
+    else:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # they come again when the model is loaded
+            kind = model_type(find_folder(name, revision, files="config") / "config.json")
+    if kind in MODEL_TYPES and kind != "gpt2":
+        raise ValueError(
+            f"{os.fspath(name)!r} is a {kind}, and {command} knows the parts of a GPT-2 only; what "
+            f"works on it: {MODEL_TYPES[kind]}."
+        )
+
+
+def model_type(path: Path) -> str:
+    """The `model_type` in a config.json, "gpt2" if there is none; ValueError for an unknown one."""
+    kind = read_raw_config(path).get("model_type", "gpt2")
+    if kind not in list(MODEL_TYPES):  # a list takes any JSON value
+        raise ValueError(
+            f"{path}: model_type is {kind!r}, but npgpt knows {', '.join(MODEL_TYPES)}."
+        )
+    return str(kind)
 
 
 def load_checkpoint(

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from npgpt import cli
-from npgpt.checkpoint import from_pretrained
+from npgpt.checkpoint import check_gpt2, from_pretrained
 from npgpt.compare_report import Comparison, TokenText, as_json, as_text
 from npgpt.differences import (
     Difference,
@@ -50,6 +50,7 @@ def main(argv: Sequence[str]) -> int:
     dump = read_stations(against) if against not in (None, "hf") else None
     tokenizer = _load_tokenizer(args)
     ids = _read_ids(args, tokenizer, dump)
+    check_gpt2(args.model, PROG, args.revision)
     folder = find_folder(args.model, args.revision)
     model = from_pretrained(folder, dtype=args.dtype)
     stations = collect_stations(model, ids, gradients=args.gradients)

@@ -202,7 +202,7 @@ def _parser() -> argparse.ArgumentParser:
     add(
         "--model",
         default=cli.DEFAULT_MODEL,
-        help="a folder, weights/NAME, or a hub id (%(default)s)",
+        help="a folder, weights/NAME, a hub id, a .gguf file, or smollm2 (%(default)s)",
     )
     add("--revision", help="branch, tag or commit on the hub")
     add("--max-new-tokens", type=int, default=40, metavar="N", help="default: 40")

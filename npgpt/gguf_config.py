@@ -14,6 +14,18 @@ from npgpt.ops.rope import default_frequencies, llama3_frequencies
 ROPE_FREQS = "rope_freqs.weight"  # llama3's factors, one a pair
 
 
+def gguf_config(header: Header) -> GPT2Config | LlamaConfig:
+    """The configuration of either; ValueError for another architecture."""
+    architecture = header.settings.get("general.architecture")
+    if architecture == "llama":
+        return llama_config(header)
+    if architecture == "gpt2":
+        return gpt2_config(header)
+    raise ValueError(
+        f"{header.path}: the architecture is {architecture!r}; npgpt loads llama and gpt2."
+    )
+
+
 def llama_config(header: Header) -> LlamaConfig:
     """The configuration that a file's settings describe."""
     said = {key.removeprefix("llama."): value for key, value in header.settings.items()}

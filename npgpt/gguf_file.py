@@ -15,9 +15,10 @@ from typing import Any
 
 import numpy as np
 
-from npgpt.gguf_config import ROPE_FREQS, gpt2_config, llama_config
+from npgpt.gguf_config import ROPE_FREQS, gguf_config
 from npgpt.gguf_reader import Header, read_gguf_header, read_gguf_tensor
 from npgpt.models.gpt2_config import param_shapes as gpt2_shapes
+from npgpt.models.llama_config import LlamaConfig
 from npgpt.models.llama_config import param_shapes as llama_shapes
 from npgpt.shards import shortened
 
@@ -86,14 +87,10 @@ def load_gguf(path: Path, dtype: np.dtype) -> Any:
     from npgpt.models.llama import Llama
 
     header = read_gguf_header(path)
-    architecture = header.settings.get("general.architecture")
-    if architecture == "llama":
-        config = llama_config(header)
+    config = gguf_config(header)
+    if isinstance(config, LlamaConfig):
         return Llama(config, _params(header, llama_shapes(config), "layers", LLAMA_NAMES, dtype))
-    if architecture == "gpt2":
-        gpt2 = gpt2_config(header)
-        return GPT2(gpt2, _params(header, gpt2_shapes(gpt2), "h", GPT2_NAMES, dtype))
-    raise ValueError(f"{path}: the architecture is {architecture!r}; npgpt loads llama and gpt2.")
+    return GPT2(config, _params(header, gpt2_shapes(config), "h", GPT2_NAMES, dtype))
 
 
 def _params(

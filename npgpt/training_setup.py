@@ -15,7 +15,7 @@ import numpy as np
 
 from npgpt import cli, data, windows
 from npgpt.atomic import clear_litter
-from npgpt.checkpoint import from_pretrained
+from npgpt.checkpoint import check_gpt2, from_pretrained
 from npgpt.models.gpt2 import GPT2
 from npgpt.models.gpt2_config import GPT2Config, init_params
 from npgpt.optim import AdamWState, new_adamw_state
@@ -121,6 +121,7 @@ def _initial_model(settings: argparse.Namespace) -> GPT2 | None:
     """The checkpoint to fine-tune, with the dropout asked for."""
     if settings.init is None:
         return None
+    check_gpt2(settings.init, "npgpt.train")
     model = from_pretrained(settings.init, dtype=cli.DTYPES[settings.dtype])
     p = settings.dropout
     model.config = replace(model.config, embd_pdrop=p, attn_pdrop=p, resid_pdrop=p)

@@ -94,7 +94,11 @@ Q = "model.layers.1.self_attn.q_proj.weight"
         (put("layers.1.self_attn.q_proj.weight", np.zeros(1)), {}, "are both 'layers.1"),
         (lambda t: None, {"tie_word_embeddings": True}, "'lm_head.weight' differs from 'embed_tok"),
         (lambda t: None, {"attention_bias": True}, "attention_bias is set"),
-        (lambda t: None, {"model_type": "mamba"}, "model_type is 'mamba', but npgpt loads one of"),
+        (
+            lambda t: None,
+            {"model_type": "mamba"},
+            "model_type is 'mamba', but npgpt knows gpt2, llama",
+        ),
     ],
 )
 def test_refused_in_one_sentence(saved, change, settings, sentence) -> None:

@@ -1,0 +1,114 @@
+"""The commands on a Llama: those that work, and the sentence of those that do not."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pytest
+
+import npgpt
+from npgpt import cli, compare, describe, evaluate, generate, trace, train
+from tests.gguf_files import llama_file, write_gguf
+from tests.models.tiny_llama import random_llama
+from tests.tiny import write_vocabulary
+
+
+@pytest.fixture
+def folder(rng, tmp_path):
+    model = random_llama(rng, np.float32, vocab_size=257, max_position_embeddings=32)
+    model.save_pretrained(tmp_path / "llama")
+    write_vocabulary(tmp_path / "llama")
+    return tmp_path / "llama"
+
+
+def test_generate(folder, capsys) -> None:
+    argv = ["abc", "--model", str(folder), "--max-new-tokens", "5", "--json"]
+    assert generate.main(argv) == 0
+    sample = json.loads(capsys.readouterr().out)
+    model = npgpt.from_pretrained(folder)
+    allowed = np.arange(257) < 257
+    want = list(model.generate(sample["prompt_ids"], 5, allowed=allowed))
+    assert (sample["ids"], len(want)) == (want, 5)
+
+
+def test_evaluate(folder, tmp_path, capsys) -> None:
+    text = tmp_path / "text.txt"
+    text.write_text("The cat sat on the mat, and the rat sat on the hat of the cat.")
+    assert evaluate.main([str(text), "--model", str(folder), "--json"]) == 0
+    said = json.loads(capsys.readouterr().out)
+    assert said["context"] == 32
+    assert said["npgpt"]["together"]["tokens"] == 61
+
+
+def test_evaluate_against_hf_wants_a_folder(rng, tmp_path, capsys) -> None:
+    settings, tensors = llama_file(random_llama(rng, np.float32))
+    path = write_gguf(tmp_path / "x.gguf", settings, tensors)
+    with pytest.raises(ValueError, match=r"--against-hf reads a folder, but .* is the file"):
+        evaluate._transformers(evaluate._parser().parse_args(["x", "--model", str(path)]))
+
+
+@pytest.mark.hf
+@pytest.mark.usefixtures("hf")
+def test_evaluate_against_hf(folder, tmp_path, capsys) -> None:
+    text = tmp_path / "text.txt"
+    text.write_text("The cat sat on the mat.")
+    assert evaluate.main([str(text), "--model", str(folder), "--json", "--against-hf"]) == 0
+    said = json.loads(capsys.readouterr().out)
+    ours, theirs = (said[name]["together"]["nats"] for name in ("npgpt", "transformers"))
+    assert ours == pytest.approx(theirs, rel=1e-5)
+
+
+def test_describe_llama_3_8b(capsys) -> None:
+    """218 million parameters a layer, 81 % of them in the MLP, from the configuration alone."""
+    assert describe.main(["llama-3-8b"]) == 0
+    said = capsys.readouterr().out
+    assert "a block         218,112,000         2.7 %     100.0 %" in said
+    assert "  MLP           176,160,768         2.2 %      80.8 %" in said
+    assert "total         8,030,261,248       100.0 %" in said
+    assert (
+        "KV cache                               2,147,483,648" in said
+    )  # 32 · 2 · 8192 · 8 · 128 · 4
+    assert max(map(len, said.splitlines())) <= 100
+
+
+def test_describe_a_folder_and_a_file(folder, capsys) -> None:
+    model = npgpt.from_pretrained(folder)
+    path = write_gguf(folder / "x.gguf", *llama_file(model))
+    counts = []
+    for name in (folder, folder / "config.json", path):
+        assert describe.main([str(name), "--json", "--context", "10", "--dtype", "float16"]) == 0
+        said = json.loads(capsys.readouterr().out)
+        counts.append((said["parameters"]["total"], said["memory_bytes"]["KV cache"]))
+    assert counts == [(model.num_params(), 2 * 2 * 10 * 3 * 4 * 2)] * 3
+
+
+@pytest.mark.parametrize(
+    ("argv", "sentence"),
+    [
+        (["--mermaid"], "--mermaid draws a GPT-2, but .* is a llama"),
+        (["--context", "33"], "--context must be between 1 and 32"),
+    ],
+)
+def test_describe_refuses(folder, argv, sentence) -> None:
+    with pytest.raises(ValueError, match=sentence):
+        describe.main([str(folder), *argv])
+
+
+@pytest.mark.parametrize("command", [trace, compare])
+def test_commands_that_know_gpt2_only(folder, capsys, command) -> None:
+    assert cli.run(command.PROG, command.main, ["abc", "--model", str(folder)]) == 2
+    said = capsys.readouterr()
+    assert said.out == ""
+    assert said.err == (
+        f"{command.PROG}: error: {str(folder)!r} is a llama, and {command.PROG} knows the parts of "
+        "a GPT-2 only; what works on it: npgpt.generate, npgpt.evaluate and npgpt.describe.\n"
+    )
+
+
+def test_train_knows_gpt2_only(folder, tmp_path, capsys) -> None:
+    text = tmp_path / "text.txt"
+    text.write_text("The cat sat on the mat. " * 20)
+    argv = ["--init", str(folder), "--data", str(text), "--out", str(tmp_path / "out")]
+    assert cli.run(train.PROG, train.main, argv) == 2
+    assert "is a llama, and npgpt.train knows the parts of a GPT-2 only" in capsys.readouterr().err
