@@ -182,7 +182,9 @@ def stored_tensors(folder: Path) -> tuple[Path, dict[str, Entry]]:
             f"{folder} has its weights only as a pickle ({pickles[0]}), which could run any code "
             "and is not opened: convert to safetensors as transformers' save_pretrained does."
         )
-    raise FileNotFoundError(f"{folder} has neither {single.name} nor {index.name}.")
+    files = sorted(path.name for path in folder.glob("*.gguf"))
+    hint = f"; to read {files[0]}, name that file" if files else ""
+    raise FileNotFoundError(f"{folder} has neither {single.name} nor {index.name}{hint}.")
 
 
 def as_float(array: np.ndarray, dtype: np.dtype) -> np.ndarray:

@@ -160,6 +160,15 @@ def test_a_damaged_file(rng, tmp_path, begin, end, new, sentence) -> None:
         npgpt.from_pretrained(path)
 
 
+def test_a_folder_with_such_a_file_tells_its_name(rng, tmp_path) -> None:
+    random_llama(rng, np.float32).save_pretrained(tmp_path)
+    (tmp_path / "model.safetensors").rename(tmp_path / "model.gguf")
+    with pytest.raises(
+        FileNotFoundError, match=r"neither .*; to read model\.gguf, name that file\."
+    ):
+        npgpt.from_pretrained(tmp_path)
+
+
 def test_names_of_files(tmp_path, monkeypatch) -> None:
     monkeypatch.chdir(tmp_path)
     assert find_gguf("gpt2") is None
