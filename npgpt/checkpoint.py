@@ -31,7 +31,7 @@ from npgpt.strict_json import parse_json
 # Architecture -> the commands that work on it.
 MODEL_TYPES = {
     "gpt2": "all",
-    "llama": "npgpt.generate, npgpt.evaluate, npgpt.compare and npgpt.describe",
+    "llama": "npgpt.generate, evaluate, compare, train and describe",
 }
 
 

@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import json
+import signal
 
 import numpy as np
 import pytest
 
 import npgpt
 from npgpt import cli, compare, describe, evaluate, generate, trace, train
+from npgpt.models.llama import Llama
 from npgpt.ops.rope import rope_forward
 from tests.gguf_files import llama_file, write_gguf
 from tests.models.tiny_llama import random_llama
 from tests.tiny import write_vocabulary
+from tests.training_runs import at_step, run
 
 
 @pytest.fixture
@@ -154,14 +157,35 @@ def test_trace_knows_gpt2_only(folder, capsys) -> None:
     assert said.out == ""
     assert said.err == (
         f"npgpt.trace: error: {str(folder)!r} is a llama, and npgpt.trace knows the parts of a "
-        "GPT-2 only; what works on it: npgpt.generate, npgpt.evaluate, npgpt.compare and "
-        "npgpt.describe.\n"
+        "GPT-2 only; what works on it: npgpt.generate, evaluate, compare, train and describe.\n"
     )
 
 
-def test_train_knows_gpt2_only(folder, tmp_path, capsys) -> None:
+@pytest.mark.parametrize("dropout", [0.0, 0.2])
+def test_train_from_a_llama_stopped_and_resumed(folder, tmp_path, monkeypatch, dropout) -> None:
+    """Four steps in one go, or stopped after two, end in the same numbers, and learn."""
     text = tmp_path / "text.txt"
-    text.write_text("The cat sat on the mat. " * 20)
-    argv = ["--init", str(folder), "--data", str(text), "--out", str(tmp_path / "out")]
-    assert cli.run(train.PROG, train.main, argv) == 2
-    assert "is a llama, and npgpt.train knows the parts of a GPT-2 only" in capsys.readouterr().err
+    text.write_text("The cat sat on the mat. " * 200)
+    options = ["--data", text, "--init", folder, "--batch-size", 4, "--dropout", dropout]
+    options += ["--lr", 1e-2, "--warmup", 0, "--sample-every", 0, "--steps", 4]
+    assert run("--out", tmp_path / "whole", *options) == 0
+    with monkeypatch.context() as patch:
+        at_step(patch, 2, lambda: signal.raise_signal(signal.SIGINT))
+        assert run("--out", tmp_path / "halves", *options) == 130
+    assert run("--out", tmp_path / "halves", "--resume") == 0
+    whole, halves = (npgpt.from_pretrained(tmp_path / name) for name in ("whole", "halves"))
+    assert isinstance(whole, Llama)
+    assert whole.config.attention_dropout == dropout
+    before = npgpt.from_pretrained(folder)
+    ids = list(b"The cat sat on the mat.")
+    assert whole.loss_and_grads(ids[:-1], ids[1:])[0] < before.loss_and_grads(ids[:-1], ids[1:])[0]
+    for name, param in whole.params.items():
+        assert (param != before.params[name]).any(), name
+        np.testing.assert_array_equal(param, halves.params[name])
+
+
+def test_train_from_a_gguf_is_refused(rng, tmp_path) -> None:
+    path = write_gguf(tmp_path / "x.gguf", *llama_file(random_llama(rng, np.float32)))
+    argv = ["--init", str(path), "--data", str(path), "--out", str(tmp_path / "out")]
+    with pytest.raises(ValueError, match=r"a run starts from a folder, .*x\.gguf"):
+        train.main(argv)
