@@ -6,6 +6,7 @@ its parameters. `python -m npgpt.describe MODEL` draws the whole structure from 
 
 from __future__ import annotations
 
+import math
 import sys
 from collections.abc import Sequence
 
@@ -16,6 +17,7 @@ from show import check, claim, heading
 from npgpt.cli import run
 from npgpt.models.gpt2 import GPT2
 from npgpt.models.gpt2_config import GPT2Config
+from npgpt.models.llama_config import LlamaConfig, param_shapes
 from npgpt.ops.softmax import softmax_forward
 
 
@@ -62,6 +64,9 @@ def llama_3() -> None:
         layer = attention + mlp
         total = layers * (layer + 2 * d) + d + 2 * V * d  # each RMSNorm has d numbers
         counts[name] = (layer, mlp, total, V * d)
+        config = LlamaConfig(V, d, F, layers, d // 128, num_key_value_heads=8)
+        counted = sum(math.prod(shape) for shape in param_shapes(config).values())
+        claim(f"{name}: npgpt's Llama of these sizes has as many, {total:,}", counted == total)
     layer, mlp, total, embedding = counts["8B"]
     check("8B: parameters of one layer's matrices, millions", layer / 1e6, "218", "M")
     check("8B: their share in the MLP", 100 * mlp / layer, "81", "%")

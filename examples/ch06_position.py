@@ -1,7 +1,7 @@
 """Attention does not know the order; two ways to tell it (article chapter 6).
 
-Method 1, a learned table, is npgpt's `ops/position.py`. Method 2, rotation, is written here with
-2 x 2 matrices: GPT-2 does not use it.
+Method 1, a learned table, is npgpt's `ops/position.py`. Method 2, rotation, is first written with
+2 x 2 matrices, then taken from `ops/rope.py`: Llama uses it, GPT-2 does not.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from toy import EVERYTHING, X, six_steps
 from npgpt.models.gpt2_config import GPT2Config, param_shapes
 from npgpt.ops.linear import linear_forward
 from npgpt.ops.position import position_forward
+from npgpt.ops.rope import default_frequencies, rope_forward, rotation
 from npgpt.ops.scores import scores_forward
 
 heading("6.1", "without mask and position, outputs only move with their tokens")
@@ -86,13 +87,14 @@ claim("the sentence shifted by 1, 5, 1000: the same scores", np.allclose(shifted
 claim("because R(a)ᵀ R(b) = R(b - a); here a = 20°, b = 70°", np.allclose(R(20).T @ R(70), R(50)))
 
 heading("6.2", "real models: the 128 numbers of a head are 64 pairs, each at its own speed")
-q, k = np.random.default_rng(0).standard_normal((2, 64, 2))
-speeds = 10_000.0 ** (-np.arange(64) / 64)  # radians a position: 1 for the first pair
+q_and_k = np.random.default_rng(0).standard_normal((2, 128))
+speeds = default_frequencies(128, 10_000.0)  # radians a position: 1 for the first pair
 
 
 def score_of_pairs(query: int, key: int) -> float:
-    turns = zip(q, k, np.degrees(speeds), strict=True)
-    return sum(float((R(v * query) @ a) @ (R(v * key) @ b)) for a, b, v in turns)
+    cos, sin = rotation(np.array([query, key]), speeds)
+    turned, _ = rope_forward(q_and_k, cos=cos, sin=sin)
+    return scores_forward(turned[:1], turned[1:])[0].item()
 
 
 check("pairs", len(speeds), "64")

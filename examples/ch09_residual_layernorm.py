@@ -15,6 +15,7 @@ from show import check, claim, heading, matrices, same
 from npgpt.cli import run
 from npgpt.models.gpt2_config import GPT2Config
 from npgpt.ops.layer_norm import layer_norm_forward
+from npgpt.ops.rms_norm import rms_norm_forward
 
 
 def corrections(opened: Opened, text: str) -> list[tuple[str, float, float]]:
@@ -85,10 +86,11 @@ def layer_norm() -> None:
     heading("9.2", "RMSNorm, Llama's: no mean, only the root mean square")
     rms = np.sqrt(np.square(x).mean())
     check("root mean square of (2, 4, 4, 6): √18", rms, "4.24")
-    matrices(("x", x), ("x / rms", x / rms))
-    centred = x - x.mean()
-    rms_norm = centred / np.sqrt(np.square(centred).mean())
-    claim("where the mean is 0 already, the two are the same", np.allclose(rms_norm, y, atol=1e-5))
+    divided, _ = rms_norm_forward(x, one, eps=1e-5)
+    matrices(("x", x), ("x / rms", divided))
+    claim("each number is divided by it", np.allclose(divided, x / rms, atol=1e-5))
+    centred, _ = rms_norm_forward(x - x.mean(), one, eps=1e-5)
+    claim("where the mean is 0 already, the two are the same", np.allclose(centred, y, atol=1e-5))
 
 
 def main(argv: Sequence[str]) -> int:

@@ -1,7 +1,7 @@
 """npgpt: the Transformer in pure NumPy, every operation with its own hand-written backward pass.
 
     import npgpt
-    model = npgpt.from_pretrained("weights/tales")      # or a folder, or a hub id
+    model = npgpt.from_pretrained("weights/tales")      # or a folder, a hub id, a .gguf
     tokenizer = npgpt.load_tokenizer("weights/tales")   # a tiktoken.Encoding
     ids = tokenizer.encode("The cat sat on the")
     logits = model(ids)                                 # [T, V]
@@ -21,12 +21,14 @@ from typing import TYPE_CHECKING
 from npgpt.checkpoint import from_pretrained
 from npgpt.models.gpt2 import GPT2
 from npgpt.models.gpt2_config import GPT2Config
+from npgpt.models.llama import Llama
+from npgpt.models.llama_config import LlamaConfig
 
 if TYPE_CHECKING:
     from npgpt.tokenizer import Tokenizer
 
 __version__ = "0.1.0"
-__all__ = ["GPT2", "GPT2Config", "from_pretrained", "load_tokenizer"]
+__all__ = ["GPT2", "GPT2Config", "Llama", "LlamaConfig", "from_pretrained", "load_tokenizer"]
 
 
 def load_tokenizer(name: str | os.PathLike[str], *, revision: str | None = None) -> Tokenizer:

@@ -8,7 +8,7 @@ training, and merging a text.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 
 import numpy as np
 
@@ -59,7 +59,35 @@ def bytes_of_products(
     return dict(zip(index, spelled, strict=True))
 
 
-def _fault(left: str, right: str, vocab: Mapping[str, int], index: Mapping[str, int]) -> str:
+def bytes_of_ranked(
+    vocab: Mapping[str, int], merges: Mapping[int, tuple[str, str]], where: str
+) -> dict[str, bytes]:
+    """Token -> bytes where the merges are tiktoken's own ranks written out, as for Llama 3.
+
+    There a piece that is a token is taken whole ("ignore_merges"), and a token has a merge for each
+    way to cut it into two others. Raises ValueError for merges whose ids fall, or that lack a way.
+    """
+    alphabet, pairs, last_id = byte_alphabet(), set(), -1
+    for number, (left, right) in merges.items():
+        token_id = vocab.get(left + right, -1)
+        if not {left, right, left + right} <= vocab.keys() or token_id < last_id:
+            fault = _fault(left, right, vocab, vocab.keys() - {left + right})
+            raise ValueError(f"{where} {number}: the merge '{left} {right}' {fault}.")
+        pairs.add((left, right))
+        last_id = token_id
+    made = {t: b"".join(alphabet[c] for c in t) for t in vocab if t and alphabet.keys() >= set(t)}
+    for token in made:
+        for cut in range(1, len(token)):
+            pair = token[:cut], token[cut:]
+            if pair not in pairs and pair[0] in made and pair[1] in made:
+                raise ValueError(
+                    f"{where}: no merge '{pair[0]} {pair[1]}', though all three are tokens; with "
+                    "ignore_merges a token needs a merge for each way to cut it."
+                )
+    return made
+
+
+def _fault(left: str, right: str, vocab: Mapping[str, int], index: Collection[str]) -> str:
     for token in (left, right, left + right):
         if token not in vocab:
             return f"needs the token {token!r}, which the vocabulary lacks"

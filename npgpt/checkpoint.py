@@ -13,12 +13,14 @@ import warnings
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import Any
 
 import numpy as np
 from numpy.typing import DTypeLike
 
 from npgpt.atomic import replacing
+from npgpt.gguf_file import find_gguf, load_gguf
+from npgpt.gguf_reader import read_gguf_header
 from npgpt.gpt2_tensors import is_block, match_gpt2
 from npgpt.hub import find_folder
 from npgpt.models.gpt2_config import GPT2Config, param_shapes
@@ -26,18 +28,61 @@ from npgpt.safetensors_file import Entry, map_tensor, read_header, read_tensor, 
 from npgpt.shards import read_sharded_header, shortened
 from npgpt.strict_json import parse_json
 
-if TYPE_CHECKING:
-    from npgpt.models.gpt2 import GPT2
+# Architecture -> the commands that work on it.
+MODEL_TYPES = {
+    "gpt2": "all",
+    "llama": "npgpt.generate, evaluate, compare, train and describe",
+}
 
 
 def from_pretrained(
     name: str | os.PathLike[str], *, dtype: DTypeLike = np.float32, revision: str | None = None
-) -> GPT2:
-    """The model in a folder, in `weights/NAME` or on the hub; raises as `load_checkpoint` does."""
+) -> Any:
+    """The model in a folder, in `weights/NAME`, on the hub, or in a `.gguf` file.
+
+    A `GPT2` or a `Llama`, by the `model_type` of its config.json or the architecture that the file
+    names. Raises as `load_checkpoint` and `npgpt.gguf_file.load_gguf` do.
+    """
+    _float_type(dtype)  # before a download
+    if (path := find_gguf(name)) is not None:
+        return load_gguf(path, _float_type(dtype))
+    folder = find_folder(name, revision)
+    if model_type(folder / "config.json") == "llama":
+        from npgpt.llama_tensors import load_llama
+        from npgpt.models.llama import Llama
+
+        return Llama(*load_llama(folder, _float_type(dtype)))
     from npgpt.models.gpt2 import GPT2
 
-    _float_type(dtype)  # before a download
-    return GPT2(*load_checkpoint(find_folder(name, revision), dtype=dtype))
+    return GPT2(*load_checkpoint(folder, dtype=dtype))
+
+
+def check_gpt2(name: str | os.PathLike[str], command: str, revision: str | None = None) -> None:
+    """Raise ValueError, before any weights are read, unless a model is a GPT-2.
+
+    For a `command` that speaks of GPT-2's own parts; names those that work on the model.
+    """
+    if (path := find_gguf(name)) is not None:
+        kind = read_gguf_header(path).settings.get("general.architecture")
+    else:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # they come again when the model is loaded
+            kind = model_type(find_folder(name, revision, files="config") / "config.json")
+    if kind in MODEL_TYPES and kind != "gpt2":
+        raise ValueError(
+            f"{os.fspath(name)!r} is a {kind}, and {command} knows the parts of a GPT-2 only; what "
+            f"works on it: {MODEL_TYPES[kind]}."
+        )
+
+
+def model_type(path: Path) -> str:
+    """The `model_type` in a config.json, "gpt2" if there is none; ValueError for an unknown one."""
+    kind = read_raw_config(path).get("model_type", "gpt2")
+    if kind not in list(MODEL_TYPES):  # a list takes any JSON value
+        raise ValueError(
+            f"{path}: model_type is {kind!r}, but npgpt knows {', '.join(MODEL_TYPES)}."
+        )
+    return str(kind)
 
 
 def load_checkpoint(
@@ -59,30 +104,31 @@ def load_checkpoint(
     """
     dtype, folder = _float_type(dtype), Path(folder)
     config = read_config(folder / "config.json")
-    source, stored = _stored_tensors(folder)
+    source, stored = stored_tensors(folder)
     match = match_gpt2(config, stored, source)
     params = {}
     for name, entry in match.entries.items():
-        param = _as_float(map_tensor(entry), dtype)
+        param = as_float(map_tensor(entry), dtype)
         params[name] = param.T.copy() if match.out_in and is_block(name) else param
     if match.tied_head:
-        _check_tied(read_tensor(match.tied_head), params["wte.weight"], source)
-    # min and max are NaN where any value is, and need no second array.
-    if broken := [n for n, a in params.items() if not np.isfinite([a.min(), a.max()]).all()]:
-        warnings.warn(
-            f"{source}: NaN or infinite values in {shortened(broken)}.", UserWarning, stacklevel=2
-        )
+        check_tied(read_tensor(match.tied_head), params["wte.weight"], source)
+    warn_of_broken(params, source)
     return match.config, params
 
 
 def read_config(path: Path) -> GPT2Config:
     """The configuration in a `config.json`; raises as `load_checkpoint` does."""
+    return GPT2Config.from_dict(read_raw_config(path), str(path))
+
+
+def read_raw_config(path: Path) -> dict[str, Any]:
+    """The object in a `config.json`, unchecked."""
     if not path.is_file():
         raise FileNotFoundError(f"{path} is missing; a model's folder has it beside the weights.")
     raw = parse_json(path.read_bytes(), str(path))
     if not isinstance(raw, dict):
         raise ValueError(f"{path} is not a JSON object.")
-    return GPT2Config.from_dict(raw, str(path))
+    return raw
 
 
 def save_checkpoint(
@@ -96,12 +142,18 @@ def save_checkpoint(
     Raises ValueError for parameters that do not fit the configuration, OSError where the folder
     cannot be written.
     """
-    folder = Path(folder)
     config, dtype = _check_params(config, params)
-    raw = {**config.to_dict(), "dtype": dtype}
-    if "torch_dtype" in raw:  # what transformers 4 called it
-        raw["torch_dtype"] = dtype
     tensors = {n if n == "lm_head.weight" else f"transformer.{n}": a for n, a in params.items()}
+    write_checkpoint(folder, {**config.to_dict(), "dtype": dtype}, tensors)
+
+
+def write_checkpoint(
+    folder: str | os.PathLike[str], raw: dict[str, Any], tensors: Mapping[str, np.ndarray]
+) -> None:
+    """Write both files of a checkpoint, or leave what was there; `raw` names the `dtype`."""
+    folder = Path(folder)
+    if "torch_dtype" in raw:  # what transformers 4 called it
+        raw["torch_dtype"] = raw["dtype"]
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
@@ -118,7 +170,8 @@ def _float_type(dtype: DTypeLike) -> np.dtype:
     raise ValueError(f"dtype {dtype!r} is not offered; choose float32 or float64.")
 
 
-def _stored_tensors(folder: Path) -> tuple[Path, dict[str, Entry]]:
+def stored_tensors(folder: Path) -> tuple[Path, dict[str, Entry]]:
+    """The file with a folder's weights, or its index, and where each tensor is."""
     single, index = folder / "model.safetensors", folder / "model.safetensors.index.json"
     if single.is_file():
         return single, read_header(single)
@@ -129,18 +182,31 @@ def _stored_tensors(folder: Path) -> tuple[Path, dict[str, Entry]]:
             f"{folder} has its weights only as a pickle ({pickles[0]}), which could run any code "
             "and is not opened: convert to safetensors as transformers' save_pretrained does."
         )
-    raise FileNotFoundError(f"{folder} has neither {single.name} nor {index.name}.")
+    files = sorted(path.name for path in folder.glob("*.gguf"))
+    hint = f"; to read {files[0]}, name that file" if files else ""
+    raise FileNotFoundError(f"{folder} has neither {single.name} nor {index.name}{hint}.")
 
 
-def _as_float(array: np.ndarray, dtype: np.dtype) -> np.ndarray:
+def as_float(array: np.ndarray, dtype: np.dtype) -> np.ndarray:
+    """In this dtype, without a copy if it is already."""
     with np.errstate(over="ignore"):  # becomes infinite, and is reported as such
         return array.astype(dtype, copy=False)
 
 
-def _check_tied(head: np.ndarray, wte: np.ndarray, source: Path) -> None:
-    if not np.array_equal(_as_float(head, wte.dtype), wte, equal_nan=True):
+def warn_of_broken(params: Mapping[str, np.ndarray], source: Path) -> None:
+    """Warn of values that are not finite."""
+    # min and max are NaN where any value is, and need no second array.
+    if broken := [n for n, a in params.items() if not np.isfinite([a.min(), a.max()]).all()]:
+        warnings.warn(
+            f"{source}: NaN or infinite values in {shortened(broken)}.", UserWarning, stacklevel=3
+        )
+
+
+def check_tied(head: np.ndarray, wte: np.ndarray, source: Path, name: str = "wte.weight") -> None:
+    """Raise ValueError where a stored copy of the table, superfluous by tying, differs from it."""
+    if not np.array_equal(as_float(head, wte.dtype), wte, equal_nan=True):
         raise ValueError(
-            f"{source}: 'lm_head.weight' differs from 'wte.weight', but by config.json the two are "
+            f"{source}: 'lm_head.weight' differs from '{name}', but by config.json the two are "
             "tied; set tie_word_embeddings to false to keep the head."
         )
 
@@ -156,7 +222,12 @@ def _check_params(config: GPT2Config, params: Mapping[str, np.ndarray]) -> tuple
         vocab_size=len(params["wte.weight"]),
         n_positions=len(params["wpe.weight"]),
     )
-    for name, shape in param_shapes(config).items():
+    return config, check_saved(params, param_shapes(config))
+
+
+def check_saved(params: Mapping[str, np.ndarray], shapes: Mapping[str, tuple[int, ...]]) -> str:
+    """The one dtype of all parameters; ValueError for another shape than the configuration's."""
+    for name, shape in shapes.items():
         if params[name].shape != shape:
             raise ValueError(
                 f"Not saved: {name!r} has shape {list(params[name].shape)}, "
@@ -168,4 +239,4 @@ def _check_params(config: GPT2Config, params: Mapping[str, np.ndarray]) -> tuple
             f"Not saved: parameters are {', '.join(dtypes)}, "
             "not all float32, float64, or float16 to halve the file."
         )
-    return config, dtypes[0]
+    return dtypes[0]

@@ -1,4 +1,4 @@
-"""`python -m npgpt.compare "TEXT" --model …`: two implementations of one GPT-2, station by station.
+"""`python -m npgpt.compare "TEXT" --model …`: two implementations of one model, station by station.
 
 Lays npgpt's intermediate results beside those of Hugging Face transformers, or of a file that any
 other program wrote, and names the first that differs by more than rounding; or writes npgpt's own.
@@ -24,8 +24,10 @@ from npgpt.differences import (
     difference,
     logits_difference,
 )
+from npgpt.gguf_file import find_gguf
 from npgpt.hub import find_folder
 from npgpt.models.gpt2 import GPT2
+from npgpt.models.llama import Llama
 from npgpt.safetensors_file import write_tensors
 from npgpt.stations import GRAD, collect_stations, measure_rounding
 from npgpt.stations_file import Dump, ids_in, match_stations, read_stations
@@ -50,8 +52,12 @@ def main(argv: Sequence[str]) -> int:
     dump = read_stations(against) if against not in (None, "hf") else None
     tokenizer = _load_tokenizer(args)
     ids = _read_ids(args, tokenizer, dump)
-    folder = find_folder(args.model, args.revision)
-    model = from_pretrained(folder, dtype=args.dtype)
+    source = find_gguf(args.model) or find_folder(args.model, args.revision)
+    if against == "hf" and source.suffix == ".gguf":
+        raise ValueError(
+            f"transformers compares a folder, but {args.model!r} is the file {source}."
+        )
+    model = from_pretrained(source, dtype=args.dtype)
     stations = collect_stations(model, ids, gradients=args.gradients)
     if args.dump is not None:
         write_tensors(args.dump, stations, {"format": "npgpt-stations", "model": args.model})
@@ -61,8 +67,10 @@ def main(argv: Sequence[str]) -> int:
     if dump is None:
         from npgpt.reference import hf_stations
 
-        theirs = hf_stations(folder, ids, dtype=args.dtype, gradients=args.gradients)
-        dump = Dump(theirs, dict.fromkeys(theirs, args.dtype))
+        theirs = hf_stations(source, ids, dtype=args.dtype, gradients=args.gradients)
+        # transformers computes a Llama's norms, angles and softmax in float32 whatever the dtype.
+        precision = "float32" if isinstance(model, Llama) else args.dtype
+        dump = Dump(theirs, dict.fromkeys(theirs, precision))
     comparison = _compare(model, stations, dump, args, against)
     token_text = _token_text(tokenizer)
     if args.json:
@@ -73,7 +81,7 @@ def main(argv: Sequence[str]) -> int:
 
 
 def _compare(
-    model: GPT2,
+    model: GPT2 | Llama,
     ours: dict[str, np.ndarray],
     dump: Dump,
     args: argparse.Namespace,
@@ -173,7 +181,7 @@ def _check(args: argparse.Namespace) -> None:
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog=f"python -m {PROG}",
-        description="Compare two implementations of a GPT-2, station by station.",
+        description="Compare two implementations of a GPT-2 or a Llama, station by station.",
         epilog=EPILOG,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )

@@ -15,10 +15,11 @@ from npgpt.sampling import check_settings, sample
 
 if TYPE_CHECKING:
     from npgpt.models.gpt2 import GPT2
+    from npgpt.models.llama import Llama
 
 
 def generate(
-    model: GPT2,
+    model: GPT2 | Llama,
     ids: Any,
     max_new_tokens: int = 40,
     *,
@@ -43,7 +44,7 @@ def generate(
         stop_ids: tokens after which a row ends, themselves included; None: the configuration's
             end-of-text; (): never.
         allowed: bool [V], False for ids that must not come, such as those without a token. Rows of
-            wte beyond the configuration's vocab_size are padding and never come.
+            the token table beyond the configuration's vocab_size are padding and never come.
         use_cache: False computes everything anew for each token.
         slide: True goes on beyond the context length: when it is full, the older half is forgotten
             and the rest read again from position 0 (the cache holds absolute positions).
@@ -57,8 +58,7 @@ def generate(
     """
     check_settings(temperature, top_k, top_p)
     ids, mask = _check_prompt(ids, attention_mask)
-    context = len(model.params["wpe.weight"])
-    _check_length(int(mask.sum(axis=-1).max()), max_new_tokens, context, slide)
+    _check_length(int(mask.sum(axis=-1).max()), max_new_tokens, model.context, slide)
     forbidden = _forbidden_ids(model, allowed)
     rng = np.random.default_rng(seed)
 
@@ -69,21 +69,20 @@ def generate(
         return np.array(picked).reshape(logits.shape[:-1])
 
     stops = end_of_text_ids(model) if stop_ids is None else tuple(stop_ids)
-    tokens = _tokens(model, ids, mask, max_new_tokens, context, choose, stops, use_cache)
+    tokens = _tokens(model, ids, mask, max_new_tokens, choose, stops, use_cache)
     return tokens if ids.ndim == 2 else (int(token) for token in tokens)
 
 
 def _tokens(
-    model: GPT2,
+    model: GPT2 | Llama,
     text: np.ndarray,
     mask: np.ndarray,
     max_new_tokens: int,
-    context: int,
     choose: Callable[[np.ndarray], np.ndarray],
     stops: tuple[int, ...],
     use_cache: bool,
 ) -> Iterator[np.ndarray]:
-    kv, ended = None, np.zeros(text.shape[:-1], bool)
+    context, kv, ended = model.context, None, np.zeros(text.shape[:-1], bool)
     for left in range(max_new_tokens, 0, -1):
         if mask.sum(axis=-1).max() > context:
             text, mask, kv = text[..., -(context // 2) :], mask[..., -(context // 2) :], None
@@ -100,7 +99,7 @@ def _tokens(
         mask = np.concatenate([mask, np.ones_like(mask[..., :1])], axis=-1)
 
 
-def end_of_text_ids(model: GPT2) -> tuple[int, ...]:
+def end_of_text_ids(model: GPT2 | Llama) -> tuple[int, ...]:
     """The configuration's eos_token_id, as far as the vocabulary has it."""
     eos = model.config.eos_token_id
     candidates = eos if isinstance(eos, list) else [eos]
@@ -138,9 +137,9 @@ def _check_length(prompt: int, new: int, context: int, slide: bool) -> None:
         )
 
 
-def _forbidden_ids(model: GPT2, allowed: np.ndarray | None) -> np.ndarray:
+def _forbidden_ids(model: GPT2 | Llama, allowed: np.ndarray | None) -> np.ndarray:
     """bool [V], True for padding rows of wte and for whatever the caller does not allow."""
-    forbidden = np.arange(len(model.params["wte.weight"])) >= model.config.vocab_size
+    forbidden = np.arange(model.rows) >= model.config.vocab_size
     if allowed is not None:
         if allowed.shape != forbidden.shape:
             raise ValueError(

@@ -1,7 +1,8 @@
 """`python -m npgpt.describe [MODEL]`: the structure of a GPT-2, drawn from its config.json alone.
 
 Boxes with shapes, parameters and FLOPs, the parameter table, memory; or a mermaid diagram. No
-weights are read or downloaded; the sizes of the four published GPT-2 are built in.
+weights are read or downloaded; the sizes of the four published GPT-2 are built in. Of a Llama it
+tells the parameters and the KV cache (`describe_llama.py`).
 """
 
 from __future__ import annotations
@@ -13,12 +14,16 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from npgpt import cli
-from npgpt.checkpoint import read_config
+from npgpt import cli, describe_llama
+from npgpt.checkpoint import model_type, read_config, read_raw_config
 from npgpt.describe_report import Setting, as_json, as_text
 from npgpt.diagram import mermaid
+from npgpt.gguf_config import gguf_config
+from npgpt.gguf_file import find_gguf
+from npgpt.gguf_reader import read_gguf_header
 from npgpt.hub import find_folder
 from npgpt.models.gpt2_config import GPT2Config
+from npgpt.models.llama_config import LlamaConfig
 from npgpt.structure import PRESETS, structure_of
 from npgpt.structure_costs import BYTES
 
@@ -31,14 +36,21 @@ def main(argv: Sequence[str]) -> int:
     if args.mermaid and args.json:
         raise ValueError("--mermaid and --json are two forms of output; choose one.")
     config = _find_config(args.model)
-    tokens = config.n_positions if args.context is None else args.context
-    if not 1 <= tokens <= config.n_positions:
+    if isinstance(config, LlamaConfig):
+        positions = config.max_position_embeddings
+    else:
+        positions = config.n_positions
+    tokens = positions if args.context is None else args.context
+    if not 1 <= tokens <= positions:
         raise ValueError(
-            f"--context must be between 1 and {config.n_positions}, the positions that "
+            f"--context must be between 1 and {positions}, the positions that "
             f"{args.model} has, but is {tokens}."
         )
     if args.batch < 1:
         raise ValueError(f"--batch must be at least 1, but is {args.batch}.")
+    if isinstance(config, LlamaConfig):
+        _say_llama(config, tokens, args)
+        return 0
     structure = structure_of(config)
     setting = Setting(tokens, args.batch, args.dtype)
     if args.mermaid:
@@ -50,16 +62,30 @@ def main(argv: Sequence[str]) -> int:
     return 0
 
 
-def _find_config(name: str) -> GPT2Config:
+def _say_llama(config: LlamaConfig, tokens: int, args: argparse.Namespace) -> None:
+    if args.mermaid:
+        raise ValueError(f"--mermaid draws a GPT-2, but {args.model} is a llama; leave it out.")
+    setting = (args.model, config, tokens, args.batch, BYTES[args.dtype])
+    if args.json:
+        print(json.dumps(describe_llama.as_json(*setting), ensure_ascii=False))
+    else:
+        print(describe_llama.as_text(*setting))
+
+
+def _find_config(name: str) -> GPT2Config | LlamaConfig:
     """A preset, a file, or the config.json of a folder or of a repository on the hub."""
-    preset = PRESETS.get(name.removeprefix("openai-community/"))
-    if preset is not None:
+    presets: dict[str, GPT2Config | LlamaConfig] = {**PRESETS, **describe_llama.PRESETS}
+    if (preset := presets.get(name.removeprefix("openai-community/"))) is not None:
         return preset
+    if (gguf := find_gguf(name)) is not None:
+        return gguf_config(read_gguf_header(gguf))
     path = Path(name)
     if name.endswith(".json") and not path.is_file():
         raise FileNotFoundError(f"there is no file {name}; name a config.json or a model.")
     if not path.is_file():
         path = find_folder(name, files="config") / "config.json"
+    if model_type(path) == "llama":
+        return LlamaConfig.from_dict(read_raw_config(path), str(path))
     config = read_config(path)
     if "model_type" not in config.other and replace(config, other={}) == GPT2Config():
         raise ValueError(f"{path} has neither a model_type nor any size of a GPT-2.")
@@ -69,8 +95,9 @@ def _find_config(name: str) -> GPT2Config:
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog=f"python -m {PROG}",
-        description="The structure of a GPT-2, drawn from its configuration alone.",
-        epilog=f"built in: {', '.join(PRESETS)}; to describe a folder of such a name, write ./NAME",
+        description="The structure of a GPT-2 or a Llama, from its configuration alone.",
+        epilog=f"built in: {', '.join([*PRESETS, *describe_llama.PRESETS])}; to describe a folder "
+        "of such a name, write ./NAME",
     )
     add = parser.add_argument
     add(

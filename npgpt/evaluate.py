@@ -21,6 +21,7 @@ from npgpt import cli
 from npgpt.checkpoint import from_pretrained
 from npgpt.data import read_text, text_files
 from npgpt.decoding import end_of_text_ids
+from npgpt.gguf_file import find_gguf
 from npgpt.hub import find_folder
 from npgpt.ops.cross_entropy import cross_entropy_forward
 
@@ -53,7 +54,7 @@ def main(argv: Sequence[str]) -> int:
 
     tokenizer = load_tokenizer(args.model, revision=args.revision)
     model = from_pretrained(args.model, dtype=cli.DTYPES[args.dtype], revision=args.revision)
-    context, stride = _window_sizes(args, len(model.params["wpe.weight"]))
+    context, stride = _window_sizes(args, model.context)
     start = [token for token in end_of_text_ids(model) if token in tokenizer.bytes_of][:1]
     texts = {}
     for path in (file for name in args.files for file in text_files(name)):
@@ -135,11 +136,13 @@ def _transformers(args: argparse.Namespace) -> Callable[[np.ndarray], np.ndarray
     """The same model in transformers, eager attention, as a function of ids."""
     try:
         import torch
-        from transformers import GPT2LMHeadModel
+        from transformers import AutoModelForCausalLM
     except ImportError as error:
         raise ImportError("--against-hf needs: pip install 'npgpt[hf]'") from error
+    if (path := find_gguf(args.model)) is not None:
+        raise ValueError(f"--against-hf reads a folder, but {args.model!r} is the file {path}.")
     folder = find_folder(args.model, args.revision)
-    model = GPT2LMHeadModel.from_pretrained(
+    model = AutoModelForCausalLM.from_pretrained(
         folder, dtype=getattr(torch, args.dtype), attn_implementation="eager"
     ).eval()
 
@@ -177,7 +180,7 @@ def _report(results: dict[str, dict[str, Score]], settings: dict[str, Any], as_j
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
-        prog=f"python -m {PROG}", description="Measure how well a GPT-2 predicts texts, in NumPy."
+        prog=f"python -m {PROG}", description="Measure how well a model predicts texts, in NumPy."
     )
     add = parser.add_argument
     add("files", nargs="+", metavar="FILE", help="UTF-8 text files, or folders of .txt files")

@@ -15,9 +15,10 @@ from typing import TYPE_CHECKING
 from npgpt import cli
 from npgpt.checkpoint import from_pretrained
 from npgpt.decoding import end_of_text_ids
-from npgpt.models.gpt2 import GPT2
 
 if TYPE_CHECKING:
+    from npgpt.models.gpt2 import GPT2
+    from npgpt.models.llama import Llama
     from npgpt.tokenizer import Tokenizer
 
 PROG = "npgpt.generate"
@@ -72,7 +73,7 @@ def _overlap(text: str, stop: str) -> int:
 
 
 def _continue(
-    model: GPT2,
+    model: GPT2 | Llama,
     tokenizer: Tokenizer | None,
     text: str | None,
     ids: list[int],
@@ -116,7 +117,7 @@ def _continue(
 
 
 def _generate(
-    model: GPT2,
+    model: GPT2 | Llama,
     tokenizer: Tokenizer | None,
     ids: list[int],
     number: int,
@@ -126,7 +127,7 @@ def _generate(
     if tokenizer is not None:
         from npgpt.tokenizer import decodable_ids
 
-        allowed = decodable_ids(tokenizer, len(model.params["wte.weight"]))
+        allowed = decodable_ids(tokenizer, model.rows)
     return model.generate(
         ids,
         args.max_new_tokens,
@@ -155,8 +156,8 @@ def _load_tokenizer(args: argparse.Namespace) -> Tokenizer:
     return load_tokenizer(args.model, revision=args.revision)
 
 
-def _start_of_text(model: GPT2) -> list[int]:
-    """An empty prompt starts where GPT-2's training texts start: after an end-of-text."""
+def _start_of_text(model: GPT2 | Llama) -> list[int]:
+    """An empty prompt starts where training texts start: after an end-of-text."""
     eos = end_of_text_ids(model)
     if not eos:
         raise ValueError("the prompt is empty and this model has no end-of-text id to start from.")
@@ -193,7 +194,7 @@ def _check(args: argparse.Namespace) -> None:
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
-        prog=f"python -m {PROG}", description="Continue a text with a GPT-2, in NumPy."
+        prog=f"python -m {PROG}", description="Continue a text with a GPT-2 or a Llama, in NumPy."
     )
     add = parser.add_argument
     add("prompt", nargs="?", metavar="PROMPT", help='the text to continue; "-" reads stdin')
@@ -201,7 +202,7 @@ def _parser() -> argparse.ArgumentParser:
     add(
         "--model",
         default=cli.DEFAULT_MODEL,
-        help="a folder, weights/NAME, or a hub id (%(default)s)",
+        help="a folder, weights/NAME, a hub id, a .gguf file, or smollm2 (%(default)s)",
     )
     add("--revision", help="branch, tag or commit on the hub")
     add("--max-new-tokens", type=int, default=40, metavar="N", help="default: 40")

@@ -1,7 +1,8 @@
 """The KV cache: keys and values of the tokens already read, so that a new token costs one row.
 
-It holds L x 2 x T x d numbers, however many heads they are cut into (article 7.6). Keys and values
-depend on the absolute position, so a cache is good for one text that only grows at its end.
+It holds L x 2 x T x d numbers, however many heads they are cut into (article 7.6), or L x 2 x T x
+H_kv d_h where several heads of queries share one of keys and values. Keys and values depend on the
+absolute position, so a cache is good for one text that only grows at its end.
 """
 
 from __future__ import annotations

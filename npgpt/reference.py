@@ -10,12 +10,31 @@ import json
 import warnings
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
+from npgpt.checkpoint import model_type
+from npgpt.llama_tensors import is_matrix
 from npgpt.shards import shortened
 from npgpt.stations import GRAD, next_token_targets
+
+
+class Names(NamedTuple):
+    """What transformers calls a model's class and its modules."""
+
+    cls: str
+    trunk: str
+    embed: str  # the module whose output is the beginning of the residual stream
+    blocks: str
+    attn: str
+    norm: str
+
+
+MODELS = {
+    "gpt2": Names("GPT2LMHeadModel", "transformer", "drop", "h", "attn", "ln_f"),
+    "llama": Names("LlamaForCausalLM", "model", "embed_tokens", "layers", "self_attn", "norm"),
+}
 
 
 def hf_stations(
@@ -41,9 +60,10 @@ def hf_stations(
             "compare with a file (--against FILE)."
         ) from error
 
-    model = _load(folder, dtype)
+    kind = model_type(folder / "config.json")
+    model = _load(folder, dtype, MODELS[kind].cls)
     stations: dict[str, np.ndarray] = {"ids": ids}
-    _observe(model, stations)
+    _observe(model, stations, MODELS[kind])
     with torch.set_grad_enabled(gradients):
         output = model(
             torch.tensor(ids)[None],
@@ -53,25 +73,27 @@ def hf_stations(
         )
     stations["logits"] = _array(output.logits)
     for n, probs in enumerate(output.attentions):
-        stations[f"h.{n}.attn.probs"] = _array(probs)
+        stations[f"{MODELS[kind].blocks}.{n}.{MODELS[kind].attn}.probs"] = _array(probs)
     if gradients:
         targets = torch.tensor(next_token_targets(ids))
         loss = torch.nn.functional.cross_entropy(output.logits[0], targets)  # -100 is ignored
         loss.backward()
         stations["loss"] = loss.detach().numpy()
         for name, param in model.named_parameters():
-            stations[GRAD + name.removeprefix("transformer.")] = param.grad.numpy()
+            bare, grad = name.removeprefix(MODELS[kind].trunk + "."), param.grad.numpy()
+            turned = kind == "llama" and is_matrix(bare, grad)
+            stations[GRAD + bare] = grad.T if turned else grad
     return stations
 
 
-def _load(folder: Path, dtype: str) -> Any:
-    """GPT2LMHeadModel from the folder, in evaluation mode: no dropout."""
+def _load(folder: Path, dtype: str, cls: str) -> Any:
+    """A model of this class from the folder, in evaluation mode: no dropout."""
     import transformers
 
     transformers.utils.logging.set_verbosity_error()
     transformers.utils.logging.disable_progress_bar()
     try:
-        model, info = transformers.GPT2LMHeadModel.from_pretrained(
+        model, info = getattr(transformers, cls).from_pretrained(
             folder,
             attn_implementation="eager",
             local_files_only=True,
@@ -112,7 +134,7 @@ def _precision(folder: Path, dtype: str) -> dict[str, Any]:
     return options
 
 
-def _observe(model: Any, stations: dict[str, np.ndarray]) -> None:
+def _observe(model: Any, stations: dict[str, np.ndarray], names: Names) -> None:
     """Have the modules write their outputs into `stations` as they compute them."""
 
     def hook(name: str) -> Callable[..., None]:
@@ -121,13 +143,13 @@ def _observe(model: Any, stations: dict[str, np.ndarray]) -> None:
 
         return write
 
-    trunk = model.transformer
-    trunk.drop.register_forward_hook(hook("embed"))
-    for n, block in enumerate(trunk.h):
-        block.attn.register_forward_hook(hook(f"h.{n}.attn"))
-        block.mlp.register_forward_hook(hook(f"h.{n}.mlp"))
-        block.register_forward_hook(hook(f"h.{n}"))
-    trunk.ln_f.register_forward_hook(hook("ln_f"))
+    trunk = getattr(model, names.trunk)
+    getattr(trunk, names.embed).register_forward_hook(hook("embed"))
+    for n, block in enumerate(getattr(trunk, names.blocks)):
+        for part in (names.attn, "mlp"):
+            getattr(block, part).register_forward_hook(hook(f"{names.blocks}.{n}.{part}"))
+        block.register_forward_hook(hook(f"{names.blocks}.{n}"))
+    getattr(trunk, names.norm).register_forward_hook(hook(names.norm))
 
 
 def _array(tensor: Any) -> np.ndarray:

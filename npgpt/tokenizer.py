@@ -17,19 +17,24 @@ from typing import Any, Literal
 import numpy as np
 import tiktoken
 
+from npgpt.gguf_file import find_gguf
+from npgpt.gguf_vocabulary import read_gguf_vocabulary
 from npgpt.hub import find_folder
 from npgpt.text_pieces import GPT2_SPLIT, cut_long_space, cut_tokens, first_without, well_formed
-from npgpt.vocabulary import read_vocabulary
+from npgpt.vocabulary import Vocabulary, read_vocabulary
 
 Allowed = Literal["all"] | AbstractSet[str]
 Disallowed = Literal["all"] | Collection[str]
 
 
 def load_tokenizer(name: str | os.PathLike[str], *, revision: str | None = None) -> Tokenizer:
-    """The tokenizer of a model: a folder, `weights/NAME`, or a hub id (at `revision`).
+    """The tokenizer of a model: a folder, `weights/NAME`, a hub id (at `revision`), a `.gguf` file.
 
-    Raises what `npgpt.hub.find_folder` and `tokenizer_from_folder` raise.
+    Raises what `npgpt.hub.find_folder`, `tokenizer_from_folder` and
+    `npgpt.gguf_vocabulary.read_gguf_vocabulary` raise.
     """
+    if (path := find_gguf(name)) is not None:
+        return _tokenizer(path, read_gguf_vocabulary(path))
     return tokenizer_from_folder(find_folder(name, revision, files="tokenizer"))
 
 
@@ -39,9 +44,17 @@ def tokenizer_from_folder(folder: Path) -> Tokenizer:
     Raises FileNotFoundError when they are missing, ValueError when they are malformed, contradict
     each other, or describe a tokenizer that makes other ids than GPT-2's way would.
     """
-    ranks, special, added = read_vocabulary(folder)
+    return _tokenizer(folder, read_vocabulary(folder))
+
+
+def _tokenizer(source: Path, vocabulary: Vocabulary) -> Tokenizer:
+    ranks, special, added, pattern = vocabulary
     return Tokenizer(
-        str(folder), mergeable_ranks=ranks, special_tokens=special | added, added_words=added
+        str(source),
+        mergeable_ranks=ranks,
+        special_tokens=special | added,
+        added_words=added,
+        pat_str=pattern,
     )
 
 

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from npgpt import cli
-from npgpt.checkpoint import from_pretrained
+from npgpt.checkpoint import check_gpt2, from_pretrained
 from npgpt.journey import (
     Pass,
     corrections,
@@ -42,6 +42,7 @@ def main(argv: Sequence[str]) -> int:
     _check(args)
     tokenizer = _load_tokenizer(args)
     ids = _read_ids(args, tokenizer)
+    check_gpt2(args.model, PROG, args.revision)
     model = from_pretrained(args.model, dtype=cli.DTYPES[args.dtype], revision=args.revision)
     _check_numbers(args, model, ids)
     bytes_of = {} if tokenizer is None else tokenizer.bytes_of

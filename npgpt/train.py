@@ -126,7 +126,7 @@ def _train(
 
 
 def _evaluate(run: Run, report: Report) -> tuple[float, float]:
-    sizes = token_sizes(run.tokenizer, len(run.model.params["wte.weight"]))
+    sizes = token_sizes(run.tokenizer, run.model.rows)
     held_out = evaluate_held_out(
         run.model,
         run.held_out,
@@ -149,7 +149,7 @@ def _sample(run: Run, prompt: list[int], step: int) -> str:
         SAMPLE_TOKENS,
         temperature=0.8,
         seed=run.settings.seed + step,
-        allowed=decodable_ids(run.tokenizer, len(run.model.params["wte.weight"])),
+        allowed=decodable_ids(run.tokenizer, run.model.rows),
         slide=True,
     )
     ids = [token for token in [*prompt, *new] if token != run.end_of_text]

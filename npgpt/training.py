@@ -16,6 +16,7 @@ import numpy as np
 
 from npgpt.models.gpt2 import GPT2
 from npgpt.models.gpt2_block import Params
+from npgpt.models.llama import Llama
 from npgpt.ops.cross_entropy import IGNORE_INDEX, cross_entropy_forward
 from npgpt.optim import AdamWState, adamw_step, clip_gradients, learning_rate
 from npgpt.windows import held_out_batches, training_batch
@@ -67,7 +68,7 @@ class HeldOut(NamedTuple):
 
 
 def training_steps(
-    model: GPT2,
+    model: GPT2 | Llama,
     state: AdamWState,
     ids: np.ndarray,
     recipe: Recipe,
@@ -97,7 +98,7 @@ def training_steps(
 
 
 def training_step(
-    model: GPT2,
+    model: GPT2 | Llama,
     state: AdamWState,
     batches: Sequence[Batch],
     recipe: Recipe,
@@ -135,7 +136,7 @@ def training_step(
 
 
 def accumulated_gradients(
-    model: GPT2, batches: Sequence[Batch], rng: np.random.Generator | None = None
+    model: GPT2 | Llama, batches: Sequence[Batch], rng: np.random.Generator | None = None
 ) -> tuple[float, Params]:
     """Mean loss and its gradients over all targets of several batches, as if they were one.
 
@@ -173,7 +174,7 @@ def _add_weighted(grads: Params, new: Params, weight: float) -> None:
 
 
 def evaluate_held_out(
-    model: GPT2,
+    model: GPT2 | Llama,
     ids: np.ndarray,
     sizes: np.ndarray,
     *,

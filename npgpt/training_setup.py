@@ -16,8 +16,10 @@ import numpy as np
 from npgpt import cli, data, windows
 from npgpt.atomic import clear_litter
 from npgpt.checkpoint import from_pretrained
+from npgpt.gguf_file import find_gguf
 from npgpt.models.gpt2 import GPT2
 from npgpt.models.gpt2_config import GPT2Config, init_params
+from npgpt.models.llama import Llama
 from npgpt.optim import AdamWState, new_adamw_state
 from npgpt.tokenizer import Tokenizer, load_tokenizer, tokenizer_from_folder
 from npgpt.train_options import new_settings, resumed_settings
@@ -33,7 +35,7 @@ class Run(NamedTuple):
 
     folder: Path
     settings: argparse.Namespace
-    model: GPT2
+    model: GPT2 | Llama
     optimizer: AdamWState
     tokenizer: Tokenizer
     end_of_text: int | None
@@ -87,9 +89,7 @@ def _new(folder: Path, given: dict[str, Any]) -> Run:
     if model is None:
         model = _fresh_model(settings, tokenizer, end_of_text)
     _check_context(settings, model)
-    ids, held_out = _read_data(
-        settings, tokenizer, end_of_text, folder, len(model.params["wte.weight"])
-    )
+    ids, held_out = _read_data(settings, tokenizer, end_of_text, folder, model.rows)
     folder.mkdir(parents=True, exist_ok=True)
     clear_litter(folder)  # of a run that was killed before its first save
     write_vocabulary(folder, source)
@@ -104,8 +104,7 @@ def _resumed(folder: Path, given: dict[str, Any]) -> Run:
     settings = resumed_settings(facts["settings"], given)
     tokenizer = tokenizer_from_folder(folder)
     end_of_text = end_of_text_id(tokenizer, model)
-    V = len(model.params["wte.weight"])
-    ids, held_out = _read_data(settings, tokenizer, end_of_text, folder, V)
+    ids, held_out = _read_data(settings, tokenizer, end_of_text, folder, model.rows)
     if data.ids_key(ids, held_out) != facts["data"]:
         raise ValueError(
             f"the texts or the vocabulary have changed since the run in {folder} began; it resumes "
@@ -117,14 +116,22 @@ def _resumed(folder: Path, given: dict[str, Any]) -> Run:
     )  # fmt: skip
 
 
-def _initial_model(settings: argparse.Namespace) -> GPT2 | None:
+def _initial_model(settings: argparse.Namespace) -> GPT2 | Llama | None:
     """The checkpoint to fine-tune, with the dropout asked for."""
     if settings.init is None:
         return None
-    model = from_pretrained(settings.init, dtype=cli.DTYPES[settings.dtype])
-    p = settings.dropout
-    model.config = replace(model.config, embd_pdrop=p, attn_pdrop=p, resid_pdrop=p)
-    settings.context = settings.context or len(model.params["wpe.weight"])
+    if (path := find_gguf(settings.init)) is not None:
+        raise ValueError(
+            f"a run starts from a folder, whose vocabulary files it keeps, but {settings.init!r} "
+            f"is the file {path}."
+        )
+    model: GPT2 | Llama = from_pretrained(settings.init, dtype=cli.DTYPES[settings.dtype])
+    if isinstance(model, Llama):
+        model.config = replace(model.config, attention_dropout=settings.dropout)
+    else:
+        pdrop = dict.fromkeys(("embd_pdrop", "attn_pdrop", "resid_pdrop"), settings.dropout)
+        model.config = replace(model.config, **pdrop)
+    settings.context = settings.context or model.context
     return model
 
 
@@ -148,8 +155,8 @@ def _fresh_model(
     return GPT2(config, init_params(config, rng, dtype))
 
 
-def _check_context(settings: argparse.Namespace, model: GPT2) -> None:
-    positions = len(model.params["wpe.weight"])
+def _check_context(settings: argparse.Namespace, model: GPT2 | Llama) -> None:
+    positions = model.context
     if settings.context > positions:
         raise ValueError(f"--context {settings.context} exceeds the model's {positions} positions.")
 

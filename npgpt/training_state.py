@@ -10,12 +10,15 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
+from copy import copy
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from npgpt.checkpoint import save_checkpoint
 from npgpt.models.gpt2 import GPT2
 from npgpt.models.gpt2_config import GPT2Config, param_shapes
+from npgpt.models.llama import Llama
+from npgpt.models.llama_config import LlamaConfig
+from npgpt.models.llama_config import param_shapes as llama_shapes
 from npgpt.optim import AdamWState
 from npgpt.safetensors_file import read_metadata, read_tensors, write_tensors
 
@@ -26,12 +29,14 @@ PARTS = ("params", "first_moment", "second_moment")
 class Saved(NamedTuple):
     """What `load_state` returns; `facts` is what was given to `save_state`."""
 
-    model: GPT2
+    model: GPT2 | Llama
     optimizer: AdamWState
     facts: dict[str, Any]
 
 
-def save_state(folder: Path, model: GPT2, optimizer: AdamWState, facts: Mapping[str, Any]) -> None:
+def save_state(
+    folder: Path, model: GPT2 | Llama, optimizer: AdamWState, facts: Mapping[str, Any]
+) -> None:
     """Write the state in place of the former one; `facts` is anything that JSON can hold.
 
     Raises OSError if it cannot be written; the former state is then unchanged.
@@ -50,18 +55,28 @@ def load_state(folder: Path) -> Saved:
     path = folder / STATE
     tensors, metadata = read_tensors(path), read_metadata(path)
     try:
-        config = GPT2Config.from_dict(json.loads(metadata["config"]), str(path))
-        names = list(param_shapes(config))
-        params, first, second = (
+        raw, facts = json.loads(metadata["config"]), json.loads(metadata["facts"])
+        model, names = _empty_model(raw, str(path))
+        model.params, first, second = (
             {name: tensors[f"{part}.{name}"] for name in names} for part in PARTS
         )
-        facts = json.loads(metadata["facts"])
     except (KeyError, json.JSONDecodeError) as error:
         raise ValueError(f"{path} is not the state of a training run: {error}.") from None
-    return Saved(GPT2(config, params), AdamWState(first, second), facts)
+    return Saved(model, AdamWState(first, second), facts)
 
 
-def export_model(folder: Path, model: GPT2, dtype: str) -> None:
+def _empty_model(raw: dict[str, Any], where: str) -> tuple[GPT2 | Llama, list[str]]:
+    """A model of this configuration without parameters, and their names."""
+    if raw.get("model_type") == "llama":
+        llama = LlamaConfig.from_dict(raw, where)
+        return Llama(llama, {}), list(llama_shapes(llama))
+    config = GPT2Config.from_dict(raw, where)
+    return GPT2(config, {}), list(param_shapes(config))
+
+
+def export_model(folder: Path, model: GPT2 | Llama, dtype: str) -> None:
     """Write the model as `config.json` and `model.safetensors`, its numbers as `dtype`."""
     params = {name: array.astype(dtype, copy=False) for name, array in model.params.items()}
-    save_checkpoint(folder, model.config, params)
+    as_dtype = copy(model)
+    as_dtype.params = params
+    as_dtype.save_pretrained(folder)

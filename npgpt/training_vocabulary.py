@@ -14,6 +14,7 @@ from npgpt.byte_pairs import byte_alphabet
 from npgpt.decoding import end_of_text_ids
 from npgpt.hub import TOKENIZER_FILES, find_folder
 from npgpt.models.gpt2 import GPT2
+from npgpt.models.llama import Llama
 from npgpt.tokenizer import Tokenizer
 
 END_OF_TEXT = "<|endoftext|>"
@@ -43,7 +44,7 @@ def write_vocabulary(folder: Path, source: str | None) -> None:
                 shutil.copyfile(origin / name, temporary)
 
 
-def end_of_text_id(tokenizer: Tokenizer, model: GPT2 | None) -> int | None:
+def end_of_text_id(tokenizer: Tokenizer, model: GPT2 | Llama | None) -> int | None:
     """The id between texts: the model's end-of-text, if the vocabulary has it."""
     if model is not None:
         found = [token for token in end_of_text_ids(model) if token in tokenizer.bytes_of]

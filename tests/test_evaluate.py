@@ -171,7 +171,7 @@ def test_the_comparison_asks_for_the_same_model_in_eager_attention(
             logits = 1.01 * self.model(ids)
             return SimpleNamespace(logits=SimpleNamespace(numpy=lambda: logits))
 
-    transformers.GPT2LMHeadModel = Reference
+    transformers.AutoModelForCausalLM = Reference
     monkeypatch.setitem(sys.modules, "torch", torch)
     monkeypatch.setitem(sys.modules, "transformers", transformers)
     options = ("--model", model, write_story(tmp_path, 60), "--dtype", "float64", "--against-hf")

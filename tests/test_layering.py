@@ -23,7 +23,7 @@ EDGES = CLIS | {
     for name in ("tokenizer", "checkpoint", "safetensors_file", "hub", "hub_errors", "training_log")
 }
 AT_THE_EDGES = {"tiktoken", "safetensors", "huggingface_hub", "tqdm"}
-EXTRAS = {"torch", "transformers", "matplotlib", "scipy", "datasets", "mpi4py"}
+EXTRAS = {"torch", "transformers", "matplotlib", "scipy", "datasets", "mpi4py", "gguf"}
 RUNTIME = {"numpy", "npgpt"} | AT_THE_EDGES
 
 
@@ -85,7 +85,7 @@ def test_layers_import_operations_and_each_other(name: str) -> None:
 
 @pytest.mark.parametrize("name", names_in("npgpt.models"))
 def test_models_import_layers_and_their_own_tools(name: str) -> None:
-    tools = {"kv_cache", "decoding", "sampling", "checkpoint"}
+    tools = {"kv_cache", "decoding", "sampling", "checkpoint", "llama_tensors"}
     allowed = {f"npgpt.{part}" for part in {"ops", "layers", "models"} | tools}
     ours = [i for i in MODULES[name] if i.within({"npgpt"})]
     assert [i.name for i in ours if not i.within(allowed)] == []

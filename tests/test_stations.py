@@ -10,6 +10,7 @@ import pytest
 from npgpt.models.gpt2 import GPT2
 from npgpt.models.gpt2_config import init_params, param_shapes
 from npgpt.stations import collect_stations, measure_rounding, next_token_targets, what_makes
+from tests.models.tiny_llama import random_llama
 from tests.small_checkpoints import SMALL, random_params
 
 IDS = np.array([3, 1, 4])
@@ -94,6 +95,20 @@ def test_every_station_says_what_makes_it():
         ("ln_f", "ln_f.weight"),
         ("logits", "lm_head"),
         ("loss", "shifted by one"),
+    ):
+        assert name in stations
+        assert word in what_makes(name)
+
+
+def test_every_station_of_a_llama_says_what_makes_it(rng):
+    stations = collect_stations(random_llama(rng), IDS, gradients=True)
+    for name, word in (
+        ("embed", "embed_tokens"),
+        ("layers.1.self_attn.probs", "rotary angles"),
+        ("layers.1.self_attn", "o_proj"),
+        ("layers.1.mlp", "gate_proj"),
+        ("layers.1", "residual"),
+        ("norm", "no mean"),
     ):
         assert name in stations
         assert word in what_makes(name)

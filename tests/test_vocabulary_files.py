@@ -82,7 +82,7 @@ def test_files_that_are_not_utf_8(folder):
 
 
 def tokens_of(folder):
-    _, special, plain = read_vocabulary(folder)
+    _, special, plain, _ = read_vocabulary(folder)
     return special, plain
 
 

@@ -15,6 +15,7 @@ import numpy as np
 
 from npgpt import decoding
 from npgpt.kv_cache import KVCache
+from npgpt.models.causal_input import check_input, new_positions
 from npgpt.models.gpt2_block import (
     BlockSaved,
     Observer,
@@ -127,7 +128,7 @@ class GPT2:
     ) -> tuple[np.ndarray, Any, Any, Any, list[BlockSaved]]:
         """The residual stream after the last block [..., T, d], and what each part saved."""
         past = 0 if kv is None else kv.length
-        ids, attention_mask = _check_input(ids, attention_mask, past)
+        ids, attention_mask = check_input(ids, attention_mask, past)
         T = ids.shape[-1]
         positions = self._positions(past, T, attention_mask)
         mask = attention_mask_for(T, past + T, attention_mask)
@@ -231,35 +232,25 @@ class GPT2:
         save_checkpoint(folder, self.config, self.params)
 
     @property
+    def context(self) -> int:
+        """How many tokens a text may have: the rows of wpe."""
+        return len(self.params["wpe.weight"])
+
+    @property
+    def rows(self) -> int:
+        """How many ids have a row in wte, padding beyond `vocab_size` included."""
+        return len(self.params["wte.weight"])
+
+    @property
     def _head_name(self) -> str:
         return "wte.weight" if self.config.tie_word_embeddings else "lm_head.weight"
 
     def _positions(self, past: int, T: int, attention_mask: np.ndarray | None) -> np.ndarray:
-        """Positions of the T new tokens: [T], or [..., T] counting only what is not padding."""
-        if attention_mask is None:
-            positions = np.arange(past, past + T)
-        else:
-            positions = np.maximum(np.cumsum(attention_mask != 0, axis=-1) - 1, 0)[..., past:]
-        context = len(self.params["wpe.weight"])
-        if positions.max() >= context:
+        """Positions of the T new tokens, each of which needs a row of wpe."""
+        positions = new_positions(past, T, attention_mask)
+        if positions.max() >= self.context:
             raise ValueError(
                 f"the text is {positions.max() + 1} tokens long, but the model has positions for "
-                f"{context}; shorten it."
+                f"{self.context}; shorten it."
             )
         return positions
-
-
-def _check_input(ids: Any, attention_mask: Any, past: int) -> tuple[np.ndarray, np.ndarray | None]:
-    """Both as arrays of matching shapes; the range of ids is checked where they are looked up."""
-    ids = np.asarray(ids)
-    if ids.ndim not in (1, 2) or ids.size == 0:
-        raise ValueError(f"ids must be [T] or [B, T] and not empty, but have shape {[*ids.shape]}.")
-    if attention_mask is None:
-        return ids, None
-    attention_mask = np.asarray(attention_mask)
-    wanted = (*ids.shape[:-1], past + ids.shape[-1])
-    if attention_mask.shape != wanted:
-        raise ValueError(
-            f"attention_mask has shape {[*attention_mask.shape]}, but these ids want {[*wanted]}."
-        )
-    return ids, attention_mask

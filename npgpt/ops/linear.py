@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import numpy as np
 
-Saved = tuple[np.ndarray, np.ndarray]  # x, W
+from npgpt.ops.project import Saved as Saved
+from npgpt.ops.project import project_backward, project_forward
 
 
 def linear_forward(x: np.ndarray, W: np.ndarray, b: np.ndarray) -> tuple[np.ndarray, Saved]:
@@ -23,16 +24,15 @@ def linear_forward(x: np.ndarray, W: np.ndarray, b: np.ndarray) -> tuple[np.ndar
     Returns:
         y [..., out], and what backward reads.
     """
-    rows = x.reshape(-1, W.shape[0])  # one product over all leading axes: [N, in]
-    y = rows @ W
+    y, saved = project_forward(x, W)
     y += b
-    return y.reshape(*x.shape[:-1], W.shape[1]), (x, W)
+    return y, saved
 
 
 def linear_backward(dy: np.ndarray, saved: Saved) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Gradients of x, W and b.
 
-    From y[n, j] = Σ_i x[n, i] W[i, j] + b[j], each factor gets dy times the other one:
+    Those of x and W are `project_backward`'s; b meets every row n as it is:
 
         dx = dy Wᵀ          dW = xᵀ dy (summed over all rows n)         db = Σ_n dy[n]
 
@@ -42,7 +42,5 @@ def linear_backward(dy: np.ndarray, saved: Saved) -> tuple[np.ndarray, np.ndarra
     Returns:
         dx [..., in], dW [in, out], db [out].
     """
-    x, W = saved
-    d_in, d_out = W.shape
-    rows, drows = x.reshape(-1, d_in), dy.reshape(-1, d_out)  # [N, in], [N, out]
-    return (drows @ W.T).reshape(x.shape), rows.T @ drows, drows.sum(axis=0)
+    dx, dW = project_backward(dy, saved)
+    return dx, dW, dy.reshape(-1, dy.shape[-1]).sum(axis=0)

@@ -27,7 +27,11 @@ from npgpt.ops import (
     lookup,
     mask,
     position,
+    project,
+    rms_norm,
+    rope,
     scores,
+    shared_heads,
     softmax,
     weighted_sum,
 )
@@ -120,6 +124,11 @@ def some_mask() -> np.ndarray:
     return allowed
 
 
+def some_turns() -> tuple[np.ndarray, np.ndarray]:
+    """Cosine and sine for five positions that are not in order."""
+    return rope.rotation(np.array([3, 0, 7, 7, 1]), rope.default_frequencies(D_H, 50.0))
+
+
 # Name of the operation, perhaps with a variant after a space -> how to call it.
 CASES = {
     "lookup": Case(*functions(lookup, "lookup"), ids, shared((V, D))),
@@ -136,11 +145,28 @@ CASES = {
         normal((T, D)),
         lambda rng: (np.array([1, 0, 0, 8, 4]), rng.standard_normal((N_POSITIONS, D))),
     ),
+    "rope": Case(
+        *functions(rope, "rope"),
+        normal((H, T, D_H)),
+        settings=lambda: dict(zip(("cos", "sin"), some_turns(), strict=True)),
+    ),
+    "project": Case(*functions(project, "project"), normal((T, D)), shared((D, F))),
     "linear": Case(*functions(linear, "linear"), normal((T, D)), shared((D, F), (F,))),
     "split_heads": Case(
         *functions(heads, "split_heads"), normal((T, D)), settings=lambda: {"n_head": H}
     ),
     "merge_heads": Case(*functions(heads, "merge_heads"), normal((H, T, D_H))),
+    "group_queries": Case(
+        *functions(shared_heads, "group_queries"),
+        normal((2 * H, T, D_H)),
+        settings=lambda: {"n_kv_head": H},
+    ),
+    "ungroup_queries": Case(*functions(shared_heads, "ungroup_queries"), normal((H, 2, T, D_H))),
+    "share_heads": Case(
+        *functions(shared_heads, "share_heads"),
+        normal((H, S, D_H)),
+        settings=lambda: {"n_group": 2},
+    ),
     "scores": Case(*functions(scores, "scores"), normal((T, D_H), (S, D_H))),
     "scale": Case(*functions(scores, "scale"), normal((T, S)), settings=lambda: {"divisor": 1.7}),
     "mask": Case(*functions(mask, "mask"), normal((T, S)), lambda rng: (some_mask(),)),
@@ -164,6 +190,9 @@ CASES = {
         normal((T, D)),
         shared((D,), (D,)),
         lambda: {"eps": 1e-5},
+    ),
+    "rms_norm": Case(
+        *functions(rms_norm, "rms_norm"), normal((T, D)), shared((D,)), lambda: {"eps": 1e-5}
     ),
     "lm_head": Case(*functions(lm_head, "lm_head"), normal((T, D)), shared((V, D))),
     "lm_head_loss": Case(

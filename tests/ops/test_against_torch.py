@@ -17,7 +17,7 @@ from npgpt.ops.softmax import softmax_backward, softmax_forward
 from npgpt.ops.weighted_sum import weighted_sum_backward, weighted_sum_forward
 from tests.gradcheck import relative_error
 from tests.ops import article
-from tests.ops.cases import CASES, D_H, D, H, S, T, V, some_mask
+from tests.ops.cases import CASES, D_H, D, H, S, T, V, some_mask, some_turns
 
 pytestmark = [pytest.mark.hf, pytest.mark.usefixtures("hf")]
 
@@ -28,13 +28,19 @@ def in_torch(name: str) -> Callable[..., Any]:
     from torch.nn import functional as tf
 
     seen = torch.from_numpy(some_mask())
+    cos, sin = (torch.from_numpy(np.tile(turn, 2)) for turn in some_turns())
     said: dict[str, Callable[..., Any]] = {
         "lookup": lambda ids, table: tf.embedding(ids, table),
         "position": lambda x, positions, table: x + tf.embedding(positions, table),
         "position shared": lambda x, positions, table: x + tf.embedding(positions, table),
+        "rope": lambda x: x * cos + torch.cat((-x[..., D_H // 2 :], x[..., : D_H // 2]), -1) * sin,
+        "project": lambda x, W: tf.linear(x, W.T),
         "linear": lambda x, W, b: tf.linear(x, W.T, b),
         "split_heads": lambda x: x.unflatten(-1, (H, D_H)).transpose(-3, -2),
         "merge_heads": lambda x: x.transpose(-3, -2).flatten(-2),
+        "group_queries": lambda q: q.unflatten(-3, (H, 2)),
+        "ungroup_queries": lambda x: x.flatten(-4, -3),
+        "share_heads": lambda x: x.repeat_interleave(2, dim=-3).unflatten(-3, (H, 2)),
         "scores": lambda q, k: q @ k.mT,
         "scale": lambda x: x / 1.7,
         "mask": lambda x, mask: x.masked_fill(~mask, -torch.inf),
@@ -51,6 +57,7 @@ def in_torch(name: str) -> Callable[..., Any]:
         "silu": tf.silu,
         "tanh": torch.tanh,
         "layer_norm": lambda x, weight, bias: tf.layer_norm(x, (D,), weight, bias, eps=1e-5),
+        "rms_norm": lambda x, weight: tf.rms_norm(x, (D,), weight, eps=1e-5),
         "lm_head": lambda x, table: tf.linear(x, table),
         "lm_head_loss": lambda x, targets, table: tf.cross_entropy(
             tf.linear(x, table).reshape(-1, V), targets.flatten()

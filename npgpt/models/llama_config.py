@@ -1,0 +1,236 @@
+"""Llama's sizes and options (config.json), and the parameters that follow from them.
+
+Field names are those of Hugging Face's `config.json`. `hidden_size` is the article's d,
+`num_attention_heads` H, `num_key_value_heads` H_kv, `head_dim` d_h, `num_hidden_layers` L,
+`vocab_size` V, `intermediate_size` F. Leaves out biases and the rotary types yarn and longrope.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields
+from typing import Any
+
+import numpy as np
+
+from npgpt.ops import rope
+from npgpt.ops.activation import ACTIVATIONS
+
+# rope_type -> the numbers it needs besides rope_theta
+ROPE_TYPES = {
+    "default": (),
+    "linear": ("factor",),
+    "dynamic": ("factor",),
+    "llama3": (
+        "factor",
+        "low_freq_factor",
+        "high_freq_factor",
+        "original_max_position_embeddings",
+    ),
+}
+
+
+@dataclass(frozen=True)
+class LlamaConfig:
+    """What `config.json` says of a Llama; the defaults are those of Hugging Face."""
+
+    vocab_size: int = 32000
+    hidden_size: int = 4096
+    intermediate_size: int = 11008
+    num_hidden_layers: int = 32
+    num_attention_heads: int = 32
+    num_key_value_heads: int | None = None  # None: H
+    head_dim: int | None = None  # None: d / H
+    hidden_act: str = "silu"
+    max_position_embeddings: int = 2048
+    rms_norm_eps: float = 1e-6
+    rope_theta: float = 10000.0
+    rope_scaling: Mapping[str, Any] | None = None  # None: rope_type "default"
+    tie_word_embeddings: bool = False
+    initializer_range: float = 0.02
+    attention_dropout: float = 0.0
+    bos_token_id: int | None = 1
+    eos_token_id: int | list[int] | None = 2
+    other: Mapping[str, Any] = field(default_factory=dict)  # the rest, written back on saving
+
+    @classmethod
+    def from_dict(cls, raw: Mapping[str, Any], where: str = "config.json") -> LlamaConfig:
+        """Read and check a parsed `config.json`; `where` names the file in errors.
+
+        The rotary settings may stand in `rope_theta` and `rope_scaling` or, as transformers 5
+        writes them, together in `rope_parameters`. Raises ValueError, one sentence, for a model
+        that is not a Llama, sizes that do not fit, biases, and rotary types that are left out.
+        """
+        if raw.get("model_type", "llama") != "llama":
+            raise ValueError(f"{where}: model_type is {raw['model_type']!r}, not 'llama'.")
+        for name in ("attention_bias", "mlp_bias"):
+            if raw.get(name):
+                raise ValueError(f"{where}: {name} is set, but npgpt's Llama has no biases.")
+        known = {f.name for f in fields(cls)} - {"other"}
+        given = {key: value for key, value in raw.items() if key in known}
+        rotary = given.get("rope_scaling") or raw.get("rope_parameters")
+        if rotary is not None:
+            given |= _rotary(rotary, raw.get("partial_rotary_factor"), where)
+        left = raw.keys() - known - {"rope_parameters"}
+        config = cls(**given, other={key: value for key, value in raw.items() if key in left})
+        config._check(where)
+        return config
+
+    def to_dict(self) -> dict[str, Any]:
+        """The content of `config.json`; rotary settings as both transformers 4 and 5 read them."""
+        own = {f.name: getattr(self, f.name) for f in fields(self) if f.name != "other"}
+        scaling = self.rope_scaling or {"rope_type": "default"}
+        own["rope_parameters"] = {"rope_theta": self.rope_theta, **scaling}
+        return {"architectures": ["LlamaForCausalLM"], "model_type": "llama", **self.other, **own}
+
+    @property
+    def n_kv_head(self) -> int:
+        """H_kv."""
+        return self.num_key_value_heads or self.num_attention_heads
+
+    @property
+    def d_h(self) -> int:
+        """Width of a head."""
+        return self.head_dim or self.hidden_size // self.num_attention_heads
+
+    @property
+    def rope_type(self) -> str:
+        """A key of `ROPE_TYPES`."""
+        return self.rope_scaling["rope_type"] if self.rope_scaling else "default"
+
+    def frequencies(self, length: int) -> np.ndarray:
+        """The angle of each pair from one position to the next [d_h/2], in a text so long."""
+        d_h, theta, scaling = self.d_h, self.rope_theta, self.rope_scaling or {}
+        numbers = {name: scaling[name] for name in ROPE_TYPES[self.rope_type]}
+        if self.rope_type == "linear":
+            return rope.linear_frequencies(d_h, theta, **numbers)
+        if self.rope_type == "dynamic":
+            positions = self.max_position_embeddings
+            return rope.dynamic_frequencies(
+                d_h, theta, max_position_embeddings=positions, length=length, **numbers
+            )
+        if self.rope_type == "llama3":
+            return rope.llama3_frequencies(d_h, theta, **numbers)
+        return rope.default_frequencies(d_h, theta)
+
+    def _check(self, where: str) -> None:
+        for name in (
+            "vocab_size",
+            "hidden_size",
+            "intermediate_size",
+            "num_hidden_layers",
+            "num_attention_heads",
+            "num_key_value_heads",
+            "head_dim",
+            "max_position_embeddings",
+        ):
+            size = getattr(self, name)
+            if name in ("num_key_value_heads", "head_dim") and size is None:
+                continue
+            if type(size) is not int or size <= 0:
+                raise ValueError(f"{where}: {name} is {size!r}, but must be a positive integer.")
+        d, H = self.hidden_size, self.num_attention_heads
+        if self.head_dim is None and d % H:
+            raise ValueError(
+                f"{where}: hidden_size {d} cannot be cut into num_attention_heads {H} heads."
+            )
+        if self.d_h % 2:
+            raise ValueError(
+                f"{where}: a head is {self.d_h} wide, but rotary positions turn pairs."
+            )
+        if self.d_h == 2 and self.rope_type == "dynamic":
+            raise ValueError(f"{where}: rope_type 'dynamic' needs heads wider than one pair.")
+        if H % self.n_kv_head:
+            raise ValueError(
+                f"{where}: num_attention_heads {H} is no multiple of num_key_value_heads "
+                f"{self.n_kv_head}."
+            )
+        if self.hidden_act not in list(ACTIVATIONS):  # a list takes any JSON value
+            raise ValueError(
+                f"{where}: hidden_act {self.hidden_act!r} is unknown; "
+                f"choose one of {', '.join(ACTIVATIONS)}."
+            )
+        self._check_numbers(where)
+
+    def _check_numbers(self, where: str) -> None:
+        if not _is_number(self.rms_norm_eps) or self.rms_norm_eps < 0:
+            raise ValueError(f"{where}: rms_norm_eps is {self.rms_norm_eps!r}, not a number >= 0.")
+        if not _is_number(self.rope_theta) or self.rope_theta <= 0:
+            raise ValueError(f"{where}: rope_theta is {self.rope_theta!r}, not a number > 0.")
+        p = self.attention_dropout
+        if not _is_number(p) or not 0 <= p < 1:
+            raise ValueError(f"{where}: attention_dropout is {p!r}, not a probability in [0, 1).")
+        eos = self.eos_token_id
+        if any(type(i) is not int for i in (eos if isinstance(eos, list) else [eos or 0])):
+            raise ValueError(f"{where}: eos_token_id is {eos!r}, but must be an id, ids, or null.")
+
+
+def _rotary(rotary: Any, partial: Any, where: str) -> dict[str, Any]:
+    """`rope_theta`, where it stands here, and `rope_scaling` with its `rope_type` spelled out."""
+    if not isinstance(rotary, Mapping):
+        raise ValueError(f"{where}: the rotary settings are {rotary!r:.60}, not a JSON object.")
+    scaling = {key: value for key, value in rotary.items() if key not in ("type", "rope_theta")}
+    rope_type = scaling.setdefault("rope_type", rotary.get("type", "default"))
+    if rope_type not in list(ROPE_TYPES):
+        raise ValueError(
+            f"{where}: rope_type {rope_type!r} is not offered; npgpt turns by one of "
+            f"{', '.join(ROPE_TYPES)}."
+        )
+    if (scaling.get("partial_rotary_factor", partial) or 1) != 1:
+        raise ValueError(f"{where}: partial_rotary_factor is set, but npgpt turns whole heads.")
+    for name in ROPE_TYPES[rope_type]:
+        if not _is_number(scaling.get(name)) or scaling[name] <= 0:
+            raise ValueError(
+                f"{where}: rope_type {rope_type!r} needs {name}, a number > 0, but it is "
+                f"{scaling.get(name)!r}."
+            )
+    if rope_type == "llama3" and scaling["low_freq_factor"] >= scaling["high_freq_factor"]:
+        raise ValueError(f"{where}: low_freq_factor must be below high_freq_factor.")
+    found = {"rope_theta": rotary["rope_theta"]} if "rope_theta" in rotary else {}
+    return {**found, "rope_scaling": None if rope_type == "default" else scaling}
+
+
+def _is_number(value: Any) -> bool:
+    return type(value) in (int, float) and math.isfinite(value)
+
+
+def param_shapes(config: LlamaConfig) -> dict[str, tuple[int, ...]]:
+    """Name -> shape of every parameter, in the order of the forward pass.
+
+    Matrices are [in, out]; the checkpoint's Linear stores [out, in]. `lm_head.weight` [V, d] exists
+    only when the head is not tied to `embed_tokens.weight`.
+    """
+    d, F = config.hidden_size, config.intermediate_size
+    queries, keys = config.num_attention_heads * config.d_h, config.n_kv_head * config.d_h
+    block: dict[str, tuple[int, ...]] = {
+        "input_layernorm.weight": (d,),
+        "self_attn.q_proj.weight": (d, queries),
+        "self_attn.k_proj.weight": (d, keys),
+        "self_attn.v_proj.weight": (d, keys),
+        "self_attn.o_proj.weight": (queries, d),
+        "post_attention_layernorm.weight": (d,),
+        "mlp.gate_proj.weight": (d, F),
+        "mlp.up_proj.weight": (d, F),
+        "mlp.down_proj.weight": (F, d),
+    }
+    shapes: dict[str, tuple[int, ...]] = {"embed_tokens.weight": (config.vocab_size, d)}
+    for n in range(config.num_hidden_layers):
+        shapes.update({f"layers.{n}.{name}": shape for name, shape in block.items()})
+    shapes["norm.weight"] = (d,)
+    if not config.tie_word_embeddings:
+        shapes["lm_head.weight"] = (config.vocab_size, d)
+    return shapes
+
+
+def init_params(
+    config: LlamaConfig, rng: np.random.Generator, dtype: type[np.floating] = np.float32
+) -> dict[str, np.ndarray]:
+    """Fresh parameters as Hugging Face starts them: weights N(0, initializer_range²), gains 1."""
+    params = {}
+    for name, shape in param_shapes(config).items():
+        if len(shape) == 1:
+            params[name] = np.ones(shape, dtype)
+        else:
+            params[name] = (config.initializer_range * rng.standard_normal(shape)).astype(dtype)
+    return params

@@ -1,0 +1,130 @@
+"""Writes small GGUF files, byte by byte, as llama.cpp's converter would."""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+PACKINGS = {"float32": 0, "float16": 1}
+
+
+def text(value: str) -> bytes:
+    data = value.encode("utf-8")
+    return struct.pack("<Q", len(data)) + data
+
+
+def setting(value: Any) -> tuple[int, bytes]:
+    """Kind and bytes of a value."""
+    if isinstance(value, bool):
+        return 7, struct.pack("<?", value)
+    if isinstance(value, int):
+        return 4, struct.pack("<I", value)
+    if isinstance(value, float):
+        return 6, struct.pack("<f", value)
+    if isinstance(value, str):
+        return 8, text(value)
+    kinds = {setting(item)[0] for item in value}
+    items = b"".join(setting(item)[1] for item in value)
+    return 9, struct.pack("<IQ", *(kinds or {8}), len(value)) + items
+
+
+def write_gguf(
+    path: Path, settings: Mapping[str, Any], tensors: Mapping[str, np.ndarray], version: int = 3
+) -> Path:
+    """A file with these settings and unpacked tensors, each on a multiple of 32 bytes."""
+    head = b"GGUF" + struct.pack("<IQQ", version, len(tensors), len(settings))
+    for name, value in settings.items():
+        kind, data = setting(value)
+        head += text(name) + struct.pack("<I", kind) + data
+    body = b""
+    for name, array in tensors.items():
+        axes = array.shape[::-1]
+        head += text(name) + struct.pack(f"<I{len(axes)}Q", len(axes), *axes)
+        head += struct.pack("<IQ", PACKINGS[array.dtype.name], len(body))
+        body += np.ascontiguousarray(array).tobytes()
+        body += bytes(-len(body) % 32)
+    path.write_bytes(head + bytes(-len(head) % 32) + body)
+    return path
+
+
+def llama_file(model: Any, **changes: Any) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
+    """Settings and tensors of a Llama."""
+    config, p = model.config, model.params
+    H, H_kv, d = config.num_attention_heads, config.n_kv_head, config.hidden_size
+
+    def paired(name: str, n_head: int) -> np.ndarray:
+        """llama.cpp turns neighbours, so row i and row i + d_h/2 of a head become neighbours."""
+        halves = p[name].T.reshape(n_head, 2, config.d_h // 2, d)
+        return halves.swapaxes(1, 2).reshape(-1, d)
+
+    settings = {
+        "general.architecture": "llama",
+        "llama.context_length": config.max_position_embeddings,
+        "llama.embedding_length": d,
+        "llama.block_count": config.num_hidden_layers,
+        "llama.feed_forward_length": config.intermediate_size,
+        "llama.attention.head_count": H,
+        "llama.attention.head_count_kv": H_kv,
+        "llama.attention.layer_norm_rms_epsilon": config.rms_norm_eps,
+        "llama.rope.dimension_count": config.d_h,
+        "llama.rope.freq_base": config.rope_theta,
+    }
+    tensors = {
+        "token_embd.weight": p["embed_tokens.weight"],
+        "output_norm.weight": p["norm.weight"],
+    }
+    if not config.tie_word_embeddings:
+        tensors["output.weight"] = p["lm_head.weight"]
+    for n in range(config.num_hidden_layers):
+        hf, cpp = f"layers.{n}.", f"blk.{n}."
+        tensors |= {
+            cpp + "attn_norm.weight": p[hf + "input_layernorm.weight"],
+            cpp + "attn_q.weight": paired(hf + "self_attn.q_proj.weight", H),
+            cpp + "attn_k.weight": paired(hf + "self_attn.k_proj.weight", H_kv),
+            cpp + "attn_v.weight": p[hf + "self_attn.v_proj.weight"].T,
+            cpp + "attn_output.weight": p[hf + "self_attn.o_proj.weight"].T,
+            cpp + "ffn_norm.weight": p[hf + "post_attention_layernorm.weight"],
+            cpp + "ffn_gate.weight": p[hf + "mlp.gate_proj.weight"].T,
+            cpp + "ffn_up.weight": p[hf + "mlp.up_proj.weight"].T,
+            cpp + "ffn_down.weight": p[hf + "mlp.down_proj.weight"].T,
+        }
+    return {**settings, **changes}, tensors
+
+
+def gpt2_file(model: Any) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
+    """Settings and tensors of a GPT-2."""
+    config = model.config
+    settings = {
+        "general.architecture": "gpt2",
+        "gpt2.context_length": config.n_positions,
+        "gpt2.embedding_length": config.n_embd,
+        "gpt2.block_count": config.n_layer,
+        "gpt2.feed_forward_length": config.ffn_width,
+        "gpt2.attention.head_count": config.n_head,
+        "gpt2.attention.layer_norm_epsilon": config.layer_norm_epsilon,
+    }
+    parts = {
+        "ln_1": "attn_norm",
+        "attn.c_attn": "attn_qkv",
+        "attn.c_proj": "attn_output",
+        "ln_2": "ffn_norm",
+        "mlp.c_fc": "ffn_up",
+        "mlp.c_proj": "ffn_down",
+        "wte": "token_embd",
+        "wpe": "position_embd",
+        "ln_f": "output_norm",
+        "lm_head": "output",
+    }
+    tensors = {}
+    for name, array in model.params.items():
+        block, _, rest = (
+            name.removeprefix("h.").partition(".") if name[:2] == "h." else ("", "", name)
+        )
+        part, _, kind = rest.rpartition(".")
+        place = f"blk.{block}.{parts[part]}.{kind}" if block else f"{parts[part]}.{kind}"
+        tensors[place] = array.T if block and array.ndim == 2 else array
+    return settings, tensors

@@ -1,0 +1,116 @@
+"""Llama's configuration: what is read, what is refused, and the speeds of the rotary positions."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+
+from npgpt.models.llama_config import LlamaConfig, param_shapes
+from tests.models.tiny_llama import SIZES, tiny_llama_config
+
+LLAMA3 = {
+    "rope_type": "llama3",
+    "factor": 8.0,
+    "low_freq_factor": 1.0,
+    "high_freq_factor": 4.0,
+    "original_max_position_embeddings": 8192,
+}
+
+
+@pytest.mark.parametrize(
+    "raw",
+    [
+        {"rope_theta": 5e5, "rope_scaling": LLAMA3},
+        {"rope_parameters": {"rope_theta": 5e5, **LLAMA3}},
+        {"rope_theta": 5e5, "rope_scaling": {**LLAMA3, "type": "llama3"}},
+    ],
+)
+def test_rotary_settings_of_old_and_new_files(raw) -> None:
+    config = tiny_llama_config(**raw)
+    assert (config.rope_theta, config.rope_scaling) == (5e5, LLAMA3)
+    assert LlamaConfig.from_dict(config.to_dict()) == LlamaConfig.from_dict(
+        {**config.to_dict(), "rope_scaling": None}
+    )
+
+
+def test_without_any_rotary_setting() -> None:
+    config = tiny_llama_config()
+    assert (config.rope_theta, config.rope_type) == (10000.0, "default")
+    assert config.to_dict()["rope_parameters"] == {"rope_type": "default", "rope_theta": 10000.0}
+
+
+def test_everything_else_is_written_back() -> None:
+    raw = {**SIZES, "model_type": "llama", "pretraining_tp": 1, "attention_bias": False}
+    assert LlamaConfig.from_dict(raw).to_dict().items() >= raw.items()
+
+
+def test_left_out_sizes_follow_from_the_others() -> None:
+    config = tiny_llama_config(hidden_size=24, num_key_value_heads=None, head_dim=None)
+    shapes = param_shapes(config)
+    assert shapes["layers.1.self_attn.k_proj.weight"] == (24, 24)
+    assert config.d_h == 4
+    wide = param_shapes(tiny_llama_config())
+    assert wide["layers.0.self_attn.q_proj.weight"] == (18, 24)
+    assert wide["layers.0.self_attn.v_proj.weight"] == (18, 12)
+    assert wide["layers.0.self_attn.o_proj.weight"] == (24, 18)
+    assert wide["layers.0.mlp.down_proj.weight"] == (10, 18)
+
+
+@pytest.mark.parametrize(
+    ("changes", "sentence"),
+    [
+        ({"model_type": "mistral"}, "model_type is 'mistral'"),
+        ({"attention_bias": True}, "attention_bias is set, but npgpt's Llama has no biases"),
+        ({"mlp_bias": True}, "mlp_bias is set"),
+        ({"hidden_size": 0}, "hidden_size is 0, but must be a positive integer"),
+        ({"head_dim": True}, "head_dim is True"),
+        ({"num_key_value_heads": 4}, "num_attention_heads 6 is no multiple of num_key_value_heads"),
+        ({"head_dim": None, "hidden_size": 20}, "hidden_size 20 cannot be cut into"),
+        ({"head_dim": 5}, "a head is 5 wide, but rotary positions turn pairs"),
+        ({"hidden_act": ["silu"]}, "hidden_act .* is unknown"),
+        ({"rms_norm_eps": -1}, "rms_norm_eps is -1"),
+        ({"rope_theta": "x"}, "rope_theta is 'x'"),
+        ({"attention_dropout": 1}, "attention_dropout is 1"),
+        ({"eos_token_id": "2"}, "eos_token_id is '2'"),
+        ({"rope_scaling": 3}, "rotary settings are 3"),
+        ({"rope_scaling": {"rope_type": "yarn", "factor": 2}}, "rope_type 'yarn' is not offered"),
+        ({"rope_scaling": {"type": "longrope"}}, "'longrope' .* default, linear, dynamic, llama3"),
+        ({"rope_scaling": {"type": "linear"}}, "'linear' needs factor, a number > 0, .* None"),
+        ({"rope_scaling": {**LLAMA3, "high_freq_factor": 1.0}}, "low_freq_factor must be below"),
+        ({"rope_parameters": {"partial_rotary_factor": 0.5}}, "partial_rotary_factor is set"),
+        (
+            {"head_dim": 2, "rope_scaling": {"type": "dynamic", "factor": 2}},
+            "'dynamic' needs heads wider",
+        ),
+    ],
+)
+def test_refused_in_one_sentence(changes, sentence) -> None:
+    with pytest.raises(ValueError, match=f"here: .*{sentence}") as caught:
+        LlamaConfig.from_dict({**SIZES, **changes}, "here")
+    assert "\n" not in str(caught.value)
+
+
+def test_llama_3_1_keeps_fast_pairs_and_slows_the_slow_ones() -> None:
+    """Pair i of 64 makes 8192 θ_i / 2π turns within the context: above 4 fast, below 1 slow."""
+    sizes = {"head_dim": 128, "rope_theta": 5e5, "max_position_embeddings": 131072}
+    plain = tiny_llama_config(**sizes).frequencies(1)
+    slowed = plain / tiny_llama_config(**sizes, rope_scaling=LLAMA3).frequencies(1)
+    turns = 8192 * plain / (2 * math.pi)
+    np.testing.assert_allclose(plain, [5e5 ** (-i / 64) for i in range(64)], rtol=1e-13)
+    np.testing.assert_allclose(slowed[turns > 4], 1, rtol=1e-13)
+    np.testing.assert_allclose(slowed[turns < 1], 8, rtol=1e-13)
+    between = slowed[(turns > 1) & (turns < 4)]
+    assert len(between) == 6
+    assert (np.diff(between) > 0).all()
+
+
+def test_linear_and_dynamic() -> None:
+    plain = tiny_llama_config().frequencies(11)
+    linear = tiny_llama_config(rope_scaling={"type": "linear", "factor": 4}).frequencies(11)
+    np.testing.assert_allclose(linear, plain / 4)
+    dynamic = tiny_llama_config(rope_scaling={"type": "dynamic", "factor": 3})
+    np.testing.assert_array_equal(dynamic.frequencies(11), plain)
+    longer = dynamic.frequencies(22)  # 3 · 22 / 11 - 2 = 4
+    np.testing.assert_allclose(plain / longer, [1, 4], rtol=1e-13)

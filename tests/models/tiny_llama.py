@@ -1,0 +1,40 @@
+"""Small random Llamas for the tests."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from npgpt.models.llama import Llama
+from npgpt.models.llama_config import LlamaConfig, init_params
+
+# No two sizes agree, so that a swapped axis cannot go unnoticed.
+SIZES = {
+    "vocab_size": 19,
+    "hidden_size": 18,
+    "intermediate_size": 10,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 6,
+    "num_key_value_heads": 3,
+    "head_dim": 4,
+    "max_position_embeddings": 11,
+    "bos_token_id": None,
+    "eos_token_id": None,
+}
+
+
+def tiny_llama_config(**options: Any) -> LlamaConfig:
+    """A configuration that computes in a millisecond."""
+    return LlamaConfig.from_dict({**SIZES, **options})
+
+
+def random_llama(
+    rng: np.random.Generator, dtype: type[np.floating] = np.float64, **options: Any
+) -> Llama:
+    """A model whose gains are not 1 either, and whose attention is not nearly uniform."""
+    config = tiny_llama_config(**options)
+    params = init_params(config, rng, np.float64)
+    for param in params.values():
+        param += 0.25 * rng.standard_normal(param.shape)
+    return Llama(config, {name: param.astype(dtype) for name, param in params.items()})

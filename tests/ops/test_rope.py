@@ -1,0 +1,56 @@
+"""rope: turn queries and keys by their positions (article 6.2, method 2)."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+
+from npgpt.ops.rope import default_frequencies, rope_forward, rotation
+
+
+def turned(x: np.ndarray, position: int, frequencies: np.ndarray) -> np.ndarray:
+    cos, sin = rotation(np.array([position]), frequencies)
+    return rope_forward(x[None], cos=cos, sin=sin)[0][0]
+
+
+def test_article_30_degrees_a_position() -> None:
+    """猫 looks at 狗 two to the right 0.268, two to the left 3.732, wherever they stand."""
+    frequencies = np.array([math.radians(30)])
+    cat, dog = np.array([2.0, 0.0]), np.array([2.0, 1.0])
+    for first in (0, 1, 7):
+        to_the_right = turned(cat, first, frequencies) @ turned(dog, first + 2, frequencies)
+        to_the_left = turned(cat, first + 2, frequencies) @ turned(dog, first, frequencies)
+        assert round(float(to_the_right), 3) == 0.268
+        assert round(float(to_the_left), 3) == 3.732
+    assert cat @ dog == 4
+
+
+def test_naive_loop(rng: np.random.Generator) -> None:
+    """Pair i is made of coordinates i and i + d_h/2, as complex numbers."""
+    H, T, d_h, theta = 2, 5, 6, 100.0
+    x = rng.standard_normal((H, T, d_h))
+    positions = np.array([4, 0, 9, 9, 2])
+    cos, sin = rotation(positions, default_frequencies(d_h, theta))
+    y, _ = rope_forward(x, cos=cos, sin=sin)
+    for h, t, i in np.ndindex(H, T, d_h // 2):
+        angle = int(positions[t]) / theta ** (2 * i / d_h)
+        want = complex(x[h, t, i], x[h, t, i + 3]) * complex(math.cos(angle), math.sin(angle))
+        assert complex(y[h, t, i], y[h, t, i + 3]) == pytest.approx(want, rel=1e-13)
+
+
+def test_a_far_token_keeps_its_angle_in_float32() -> None:
+    frequencies = default_frequencies(4, 10000.0) * 0.7
+    cos, sin = rotation(np.array([100_000]), frequencies)
+    y, _ = rope_forward(np.array([[1, 0, 0, 0]], np.float32), cos=cos, sin=sin)
+    assert y.dtype == np.float32
+    assert y[0, 0] == pytest.approx(math.cos(70_000), abs=1e-6)
+
+
+def test_lengths_stay(rng: np.random.Generator) -> None:
+    x = rng.standard_normal((7, 8))
+    cos, sin = rotation(np.arange(7), default_frequencies(8, 10.0))
+    y, _ = rope_forward(x, cos=cos, sin=sin)
+    np.testing.assert_allclose(np.linalg.norm(y, axis=-1), np.linalg.norm(x, axis=-1), rtol=1e-13)
+    np.testing.assert_array_equal(y[0], x[0])
