@@ -27,7 +27,7 @@ from npgpt.checkpoint import (
 )
 from npgpt.gpt2_tensors import WRAPPERS, check_entry
 from npgpt.models.llama_config import LlamaConfig, param_shapes
-from npgpt.safetensors_file import Entry, read_tensor
+from npgpt.safetensors_file import Entry, map_tensor, read_tensor
 from npgpt.shards import shortened
 
 HEAD, TABLE = "lm_head.weight", "embed_tokens.weight"
@@ -47,7 +47,7 @@ def load_llama(folder: Path, dtype: np.dtype) -> tuple[LlamaConfig, dict[str, np
     _check(found, wanted, config, source)
     params = {}
     for name in wanted:
-        param = as_float(read_tensor(found[name]), dtype)
+        param = as_float(map_tensor(found[name]), dtype)
         params[name] = param.T.copy() if is_matrix(name, param) else param
     if config.tie_word_embeddings and HEAD in found:
         check_tied(read_tensor(found[HEAD]), params[TABLE], source, TABLE)
