@@ -1,8 +1,8 @@
-"""A folder with config.json and safetensors <-> (config, params).
+"""A folder with config.json and safetensors <-> (config, params); `from_pretrained`.
 
-Every tensor is checked against the configuration (`gpt2_tensors.py`) before the first is read.
-Leaves out the vocabulary (`tokenizer.py`), downloads (`hub.py`), and pickles, which are never
-opened.
+Every tensor is checked against the configuration (`gpt2_tensors.py`) before the first is read. BERT
+is loaded and saved by `bert_tensors.py`, with the tools of this file. Leaves out the vocabulary
+(`tokenizer.py`), downloads (`hub.py`), and pickles, which are never opened.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import warnings
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import Any
 
 import numpy as np
 from numpy.typing import DTypeLike
@@ -26,18 +26,25 @@ from npgpt.safetensors_file import Entry, read_header, read_tensor, write_in_pla
 from npgpt.shards import read_sharded_header, shortened
 from npgpt.strict_json import parse_json
 
-if TYPE_CHECKING:
-    from npgpt.models.gpt2 import GPT2
-
 
 def from_pretrained(
     name: str | os.PathLike[str], *, dtype: DTypeLike = np.float32, revision: str | None = None
-) -> GPT2:
-    """The model in a folder, in `weights/NAME` or on the hub; raises as `load_checkpoint` does."""
+) -> Any:
+    """The model in a folder, in `weights/NAME` or on the hub.
+
+    Returns a GPT2 or a BERT, as `model_type` in its config.json says; raises as `load_checkpoint`
+    does.
+    """
+    dtype = float_type(dtype)  # before a download
+    folder = find_folder(name, revision)
+    if _model_type(folder / "config.json") == "bert":
+        from npgpt.bert_tensors import load_bert
+        from npgpt.models.bert import BERT
+
+        return BERT(*load_bert(folder, dtype=dtype))
     from npgpt.models.gpt2 import GPT2
 
-    _float_type(dtype)  # before a download
-    return GPT2(*load_checkpoint(find_folder(name, revision), dtype=dtype))
+    return GPT2(*load_checkpoint(folder, dtype=dtype))
 
 
 def load_checkpoint(
@@ -57,32 +64,33 @@ def load_checkpoint(
     and tensor. Warns (UserWarning) of table sizes that differ from the configuration, of tensors
     that are not used, and of values that are not finite.
     """
-    dtype, folder = _float_type(dtype), Path(folder)
+    dtype, folder = float_type(dtype), Path(folder)
     config = read_config(folder / "config.json")
-    source, stored = _stored_tensors(folder)
+    source, stored = stored_tensors(folder)
     match = match_gpt2(config, stored, source)
     params = {}
     for name, entry in match.entries.items():
-        param = _as_float(read_tensor(entry), dtype)
+        param = as_float(read_tensor(entry), dtype)
         params[name] = param.T.copy() if match.out_in and is_block(name) else param
     if match.tied_head:
         _check_tied(read_tensor(match.tied_head), params["wte.weight"], source)
-    # min and max are NaN where any value is, and need no second array.
-    if broken := [n for n, a in params.items() if not np.isfinite([a.min(), a.max()]).all()]:
-        warnings.warn(
-            f"{source}: NaN or infinite values in {shortened(broken)}.", UserWarning, stacklevel=2
-        )
+    warn_of_broken(params, source)
     return match.config, params
 
 
 def read_config(path: Path) -> GPT2Config:
     """The configuration in a `config.json`; raises as `load_checkpoint` does."""
+    return GPT2Config.from_dict(read_settings(path), str(path))
+
+
+def read_settings(path: Path) -> dict[str, Any]:
+    """The content of a `config.json`, as it stands; raises as `load_checkpoint` does."""
     if not path.is_file():
         raise FileNotFoundError(f"{path} is missing; a model's folder has it beside the weights.")
     raw = parse_json(path.read_bytes(), str(path))
     if not isinstance(raw, dict):
         raise ValueError(f"{path} is not a JSON object.")
-    return GPT2Config.from_dict(raw, str(path))
+    return raw
 
 
 def save_checkpoint(
@@ -96,29 +104,42 @@ def save_checkpoint(
     Raises ValueError for parameters that do not fit the configuration, OSError where the folder
     cannot be written.
     """
-    folder = Path(folder)
     config, dtype = _check_params(config, params)
-    raw = {**config.to_dict(), "dtype": dtype}
-    if "torch_dtype" in raw:  # what transformers 4 called it
-        raw["torch_dtype"] = dtype
     tensors = {n if n == "lm_head.weight" else f"transformer.{n}": a for n, a in params.items()}
+    write_checkpoint(Path(folder), config.to_dict(), tensors, dtype)
+
+
+def write_checkpoint(
+    folder: Path, settings: Mapping[str, Any], tensors: Mapping[str, np.ndarray], dtype: str
+) -> None:
+    """Write both files, `settings` with the dtype added as config.json; see `save_checkpoint`."""
+    settings = {**settings, "dtype": dtype}
+    if "torch_dtype" in settings:  # what transformers 4 called it
+        settings["torch_dtype"] = dtype
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise OSError(f"{folder} cannot be made a folder ({error.strerror}).") from error
-    with replacing(folder / "model.safetensors", folder / "config.json") as (weights, settings):
+    with replacing(folder / "model.safetensors", folder / "config.json") as (weights, config):
         write_in_place(weights, tensors, {"format": "pt"})
-        settings.write_text(json.dumps(raw, indent=2) + "\n", encoding="utf-8")
+        config.write_text(json.dumps(settings, indent=2) + "\n", encoding="utf-8")
 
 
-def _float_type(dtype: DTypeLike) -> np.dtype:
+def _model_type(path: Path) -> object:
+    """What config.json calls the architecture; `gpt2` where it says nothing."""
+    return read_settings(path).get("model_type", "gpt2")
+
+
+def float_type(dtype: DTypeLike) -> np.dtype:
+    """float32 or float64, however it is called; else ValueError."""
     for choice in (np.dtype(np.float32), np.dtype(np.float64)):
         if dtype is not None and dtype in (choice, choice.type, choice.name):
             return choice
     raise ValueError(f"dtype {dtype!r} is not offered; choose float32 or float64.")
 
 
-def _stored_tensors(folder: Path) -> tuple[Path, dict[str, Entry]]:
+def stored_tensors(folder: Path) -> tuple[Path, dict[str, Entry]]:
+    """The file (or the index of the shards) and where in it every tensor lies."""
     single, index = folder / "model.safetensors", folder / "model.safetensors.index.json"
     if single.is_file():
         return single, read_header(single)
@@ -132,13 +153,23 @@ def _stored_tensors(folder: Path) -> tuple[Path, dict[str, Entry]]:
     raise FileNotFoundError(f"{folder} has neither {single.name} nor {index.name}.")
 
 
-def _as_float(array: np.ndarray, dtype: np.dtype) -> np.ndarray:
-    with np.errstate(over="ignore"):  # becomes infinite, and is reported as such
+def as_float(array: np.ndarray, dtype: np.dtype) -> np.ndarray:
+    """The array in the dtype asked for; what float32 cannot hold becomes infinite."""
+    with np.errstate(over="ignore"):  # reported as infinite, see `warn_of_broken`
         return array.astype(dtype, copy=False)
 
 
+def warn_of_broken(params: Mapping[str, np.ndarray], source: Path) -> None:
+    """Warn the caller's caller of parameters that are not finite."""
+    # min and max are NaN where any value is, and need no second array.
+    if broken := [n for n, a in params.items() if not np.isfinite([a.min(), a.max()]).all()]:
+        warnings.warn(
+            f"{source}: NaN or infinite values in {shortened(broken)}.", UserWarning, stacklevel=3
+        )
+
+
 def _check_tied(head: np.ndarray, wte: np.ndarray, source: Path) -> None:
-    if not np.array_equal(_as_float(head, wte.dtype), wte, equal_nan=True):
+    if not np.array_equal(as_float(head, wte.dtype), wte, equal_nan=True):
         raise ValueError(
             f"{source}: 'lm_head.weight' differs from 'wte.weight', but by config.json the two are "
             "tied; set tie_word_embeddings to false to keep the head."
@@ -147,16 +178,26 @@ def _check_tied(head: np.ndarray, wte: np.ndarray, source: Path) -> None:
 
 def _check_params(config: GPT2Config, params: Mapping[str, np.ndarray]) -> tuple[GPT2Config, str]:
     """The configuration with the tables' sizes, and the one dtype of all parameters."""
-    if differing := sorted(param_shapes(config).keys() ^ params.keys()):
-        raise ValueError(
-            f"Not saved: parameters and configuration disagree about {shortened(differing)}."
-        )
+    check_names(params, param_shapes(config))
     config = replace(
         config,
         vocab_size=len(params["wte.weight"]),
         n_positions=len(params["wpe.weight"]),
     )
-    for name, shape in param_shapes(config).items():
+    return config, check_shapes(params, param_shapes(config))
+
+
+def check_names(params: Mapping[str, np.ndarray], shapes: Mapping[str, tuple[int, ...]]) -> None:
+    """Raise ValueError unless just these parameters are there."""
+    if differing := sorted(shapes.keys() ^ params.keys()):
+        raise ValueError(
+            f"Not saved: parameters and configuration disagree about {shortened(differing)}."
+        )
+
+
+def check_shapes(params: Mapping[str, np.ndarray], shapes: Mapping[str, tuple[int, ...]]) -> str:
+    """The one dtype of all parameters; ValueError for several, or for a wrong shape."""
+    for name, shape in shapes.items():
         if params[name].shape != shape:
             raise ValueError(
                 f"Not saved: {name!r} has shape {list(params[name].shape)}, "
@@ -168,4 +209,4 @@ def _check_params(config: GPT2Config, params: Mapping[str, np.ndarray]) -> tuple
             f"Not saved: parameters are {', '.join(dtypes)}, "
             "not all float32, float64, or float16 to halve the file."
         )
-    return config, dtypes[0]
+    return dtypes[0]

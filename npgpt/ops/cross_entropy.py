@@ -35,7 +35,7 @@ def cross_entropy_forward(
     Raises:
         ValueError: targets of the wrong shape or dtype, or outside 0..V-1.
     """
-    _check_targets(logits, targets, ignore_index)
+    check_targets(logits.shape, targets, ignore_index)
     logits_max = logits.max(axis=-1, keepdims=True)
     total = np.exp(logits - logits_max).sum(axis=-1)  # [...]
     keep = targets != ignore_index
@@ -69,12 +69,12 @@ def cross_entropy_backward(dloss: float, saved: Saved) -> np.ndarray:
     return dlogits
 
 
-def _check_targets(logits: np.ndarray, targets: np.ndarray, ignore_index: int) -> None:
-    V = logits.shape[-1]
-    if targets.shape != logits.shape[:-1]:
+def check_targets(shape: tuple[int, ...], targets: np.ndarray, ignore_index: int) -> None:
+    """Raise ValueError, one sentence, unless the targets suit logits of this shape [..., V]."""
+    *lead, V = shape
+    if [*targets.shape] != lead:
         raise ValueError(
-            f"targets have shape {list(targets.shape)}, but logits {list(logits.shape)} "
-            f"want {list(logits.shape[:-1])}."
+            f"targets have shape {list(targets.shape)}, but logits {list(shape)} want {lead}."
         )
     if not np.issubdtype(targets.dtype, np.integer):
         raise ValueError(f"targets must be integers, but have dtype {targets.dtype}.")
