@@ -21,7 +21,7 @@ from npgpt.checkpoint import (
     check_names,
     check_shapes,
     float_type,
-    read_settings,
+    read_json_object,
     stored_tensors,
     warn_of_broken,
     write_checkpoint,
@@ -59,7 +59,7 @@ def load_bert(
     """
     dtype, folder = float_type(dtype), Path(folder)
     path = folder / "config.json"
-    config = BERTConfig.from_dict(read_settings(path), str(path))
+    config = BERTConfig.from_dict(read_json_object(path), str(path))
     source, stored = stored_tensors(folder)
     found = _renamed(stored, source)
     copies = _take_copies(found, config)

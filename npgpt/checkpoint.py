@@ -30,21 +30,27 @@ from npgpt.strict_json import parse_json
 def from_pretrained(
     name: str | os.PathLike[str], *, dtype: DTypeLike = np.float32, revision: str | None = None
 ) -> Any:
-    """The model in a folder, in `weights/NAME` or on the hub.
+    """The model in a folder, in `weights/NAME` or on the hub; raises as `load_checkpoint` does.
 
-    Returns a GPT2 or a BERT, as `model_type` in its config.json says; raises as `load_checkpoint`
-    does.
+    Its class goes by `model_type` in config.json: `GPT2`, or `BERT` for bert.
     """
     dtype = float_type(dtype)  # before a download
     folder = find_folder(name, revision)
-    if _model_type(folder / "config.json") == "bert":
-        from npgpt.bert_tensors import load_bert
-        from npgpt.models.bert import BERT
+    match read_json_object(folder / "config.json").get("model_type", "gpt2"):
+        case "gpt2":
+            from npgpt.models.gpt2 import GPT2
 
-        return BERT(*load_bert(folder, dtype=dtype))
-    from npgpt.models.gpt2 import GPT2
+            return GPT2(*load_checkpoint(folder, dtype=dtype))
+        case "bert":
+            from npgpt.bert_tensors import load_bert
+            from npgpt.models.bert import BERT
 
-    return GPT2(*load_checkpoint(folder, dtype=dtype))
+            return BERT(*load_bert(folder, dtype=dtype))
+        case other:
+            raise ValueError(
+                f"{folder / 'config.json'}: model_type is {other!r}, but npgpt loads "
+                "'gpt2' and 'bert'."
+            )
 
 
 def load_checkpoint(
@@ -80,10 +86,10 @@ def load_checkpoint(
 
 def read_config(path: Path) -> GPT2Config:
     """The configuration in a `config.json`; raises as `load_checkpoint` does."""
-    return GPT2Config.from_dict(read_settings(path), str(path))
+    return GPT2Config.from_dict(read_json_object(path), str(path))
 
 
-def read_settings(path: Path) -> dict[str, Any]:
+def read_json_object(path: Path) -> dict[str, Any]:
     """The content of a `config.json`, as it stands; raises as `load_checkpoint` does."""
     if not path.is_file():
         raise FileNotFoundError(f"{path} is missing; a model's folder has it beside the weights.")
@@ -123,11 +129,6 @@ def write_checkpoint(
     with replacing(folder / "model.safetensors", folder / "config.json") as (weights, config):
         write_in_place(weights, tensors, {"format": "pt"})
         config.write_text(json.dumps(settings, indent=2) + "\n", encoding="utf-8")
-
-
-def _model_type(path: Path) -> object:
-    """What config.json calls the architecture; `gpt2` where it says nothing."""
-    return read_settings(path).get("model_type", "gpt2")
 
 
 def float_type(dtype: DTypeLike) -> np.dtype:
