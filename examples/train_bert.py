@@ -69,7 +69,7 @@ def main(argv: list[str]) -> int:
     """Read, train, ask."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--text", help="a text file, or a folder of them")
-    parser.add_argument("--steps", type=int, help="default: 1500; for made-up sentences 200")
+    parser.add_argument("--steps", type=int, help="default: 3000; for made-up sentences 200")
     parser.add_argument("--out", help="folder in which the trained model is kept")
     parser.add_argument("--quick", action="store_true", help="made-up sentences in any case")
     args = parser.parse_args(argv)
@@ -78,7 +78,7 @@ def main(argv: list[str]) -> int:
     text = "\n\n".join(map(read_text, text_files(path))) if path else word_rows.made_up()
     layers, d, T = (3, 128, 34) if path else (2, 64, 18)
 
-    vocabulary = vocabulary_of(text, 4096)
+    vocabulary = vocabulary_of(text, 2048)
     rows = np.random.default_rng(1).permutation(rows_of(text, vocabulary, T))
     rows, held_out = rows[HELD_OUT:], rows[:HELD_OUT]
     config = BERTConfig(
@@ -94,7 +94,7 @@ def main(argv: list[str]) -> int:
     heading("3", f"{len(rows):,} rows of {path or 'made-up sentences'}, {len(vocabulary)} words")
     print(f"  a BERT of {layers} layers, d {d}, {model.num_params():,} parameters")
     before, _ = loss_and_grads(model, held_out, np.random.default_rng(3))
-    train(model, rows, args.steps or (1500 if path else 200))
+    train(model, rows, args.steps or (3000 if path else 200))
     after, _ = loss_and_grads(model, held_out, np.random.default_rng(3))
     claim(f"loss at hidden tokens of rows held out: {before:.2f} -> {after:.2f}", after < before)
 

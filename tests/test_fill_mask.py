@@ -151,3 +151,15 @@ def test_as_a_command(folder):
     )
     assert (done.returncode, done.stderr) == (0, "")
     assert len(done.stdout.splitlines()) == 5
+
+
+@needs_tokenizers
+@pytest.mark.hub
+def test_bert_base_as_its_model_card_has_it(capsys):
+    """What BERT-base, uncased, is published to put in, with five digits."""
+    text = "Hello I'm a [MASK] model."
+    assert run(text, "--model", "google-bert/bert-base-uncased", "--json") == 0
+    found = json.loads(capsys.readouterr().out)["candidates"]
+    assert [each["token"] for each in found] == ["fashion", "role", "new", "super", "fine"]
+    published = [0.10731, 0.08774, 0.05338, 0.04667, 0.02710]
+    np.testing.assert_allclose([each["probability"] for each in found], published, atol=1e-4)

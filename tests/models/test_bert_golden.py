@@ -62,7 +62,7 @@ def test_outputs_and_every_gradient(path) -> None:
     got = computed(model, given, golden)
     for name, value in got.items():
         assert np.shape(value) == golden[name].shape, name
-    assert worst(got, results(golden)) < (1e-11, "")
+    assert worst(got, results(golden)) < (1e-12, "")
 
 
 @pytest.mark.parametrize("path", GOLDENS, ids=lambda path: path.stem)
