@@ -9,7 +9,7 @@
     for token in model.generate(ids):
         print(tokenizer.decode([token]), end="")
 
-`npgpt.generate`, `compare`, `describe`, `trace`, `train` and `evaluate` are commands:
+`npgpt.generate`, `compare`, `describe`, `trace`, `train`, `evaluate` and `fill_mask` are commands:
 `python -m npgpt.generate --help`.
 """
 

@@ -1,13 +1,12 @@
-"""A folder with config.json and safetensors <-> (config, params).
+"""A folder with config.json and safetensors <-> (config, params); `from_pretrained`.
 
-Every tensor is checked against the configuration (`gpt2_tensors.py`) before the first is read.
-Leaves out the vocabulary (`tokenizer.py`), downloads (`hub.py`), and pickles, which are never
-opened.
+Every tensor is checked against the configuration (`gpt2_tensors.py`) before the first is read. BERT
+is loaded and saved by `bert_tensors.py`, with the tools of this file. Leaves out the vocabulary
+(`tokenizer.py`), downloads (`hub.py`), and pickles, which are never opened.
 """
 
 from __future__ import annotations
 
-import json
 import os
 import warnings
 from collections.abc import Mapping
@@ -18,20 +17,28 @@ from typing import Any
 import numpy as np
 from numpy.typing import DTypeLike
 
-from npgpt.atomic import replacing
+from npgpt.checkpoint_files import (
+    as_float,
+    check_names,
+    check_saved,
+    float_type,
+    read_raw_config,
+    stored_tensors,
+    warn_of_broken,
+    write_checkpoint,
+)
 from npgpt.gguf_file import find_gguf, load_gguf
 from npgpt.gguf_reader import read_gguf_header
 from npgpt.gpt2_tensors import is_block, match_gpt2
 from npgpt.hub import find_folder
 from npgpt.models.gpt2_config import GPT2Config, param_shapes
-from npgpt.safetensors_file import Entry, map_tensor, read_header, read_tensor, write_in_place
-from npgpt.shards import read_sharded_header, shortened
-from npgpt.strict_json import parse_json
+from npgpt.safetensors_file import map_tensor, read_tensor
 
 # Architecture -> the commands that work on it.
 MODEL_TYPES = {
     "gpt2": "all",
     "llama": "npgpt.generate, evaluate, compare, train and describe",
+    "bert": "npgpt.fill_mask",
 }
 
 
@@ -40,18 +47,24 @@ def from_pretrained(
 ) -> Any:
     """The model in a folder, in `weights/NAME`, on the hub, or in a `.gguf` file.
 
-    A `GPT2` or a `Llama`, by the `model_type` of its config.json or the architecture that the file
-    names. Raises as `load_checkpoint` and `npgpt.gguf_file.load_gguf` do.
+    A `GPT2`, `Llama` or `BERT`, by the `model_type` of its config.json or the architecture that the
+    file names. Raises as `load_checkpoint` and `npgpt.gguf_file.load_gguf` do.
     """
-    _float_type(dtype)  # before a download
+    float_type(dtype)  # before a download
     if (path := find_gguf(name)) is not None:
-        return load_gguf(path, _float_type(dtype))
+        return load_gguf(path, float_type(dtype))
     folder = find_folder(name, revision)
-    if model_type(folder / "config.json") == "llama":
-        from npgpt.llama_tensors import load_llama
-        from npgpt.models.llama import Llama
+    match model_type(folder / "config.json"):
+        case "llama":
+            from npgpt.llama_tensors import load_llama
+            from npgpt.models.llama import Llama
 
-        return Llama(*load_llama(folder, _float_type(dtype)))
+            return Llama(*load_llama(folder, float_type(dtype)))
+        case "bert":
+            from npgpt.bert_tensors import load_bert
+            from npgpt.models.bert import BERT
+
+            return BERT(*load_bert(folder, dtype=float_type(dtype)))
     from npgpt.models.gpt2 import GPT2
 
     return GPT2(*load_checkpoint(folder, dtype=dtype))
@@ -102,7 +115,7 @@ def load_checkpoint(
     and tensor. Warns (UserWarning) of table sizes that differ from the configuration, of tensors
     that are not used, and of values that are not finite.
     """
-    dtype, folder = _float_type(dtype), Path(folder)
+    dtype, folder = float_type(dtype), Path(folder)
     config = read_config(folder / "config.json")
     source, stored = stored_tensors(folder)
     match = match_gpt2(config, stored, source)
@@ -121,16 +134,6 @@ def read_config(path: Path) -> GPT2Config:
     return GPT2Config.from_dict(read_raw_config(path), str(path))
 
 
-def read_raw_config(path: Path) -> dict[str, Any]:
-    """The object in a `config.json`, unchecked."""
-    if not path.is_file():
-        raise FileNotFoundError(f"{path} is missing; a model's folder has it beside the weights.")
-    raw = parse_json(path.read_bytes(), str(path))
-    if not isinstance(raw, dict):
-        raise ValueError(f"{path} is not a JSON object.")
-    return raw
-
-
 def save_checkpoint(
     folder: str | os.PathLike[str], config: GPT2Config, params: Mapping[str, np.ndarray]
 ) -> None:
@@ -147,61 +150,6 @@ def save_checkpoint(
     write_checkpoint(folder, {**config.to_dict(), "dtype": dtype}, tensors)
 
 
-def write_checkpoint(
-    folder: str | os.PathLike[str], raw: dict[str, Any], tensors: Mapping[str, np.ndarray]
-) -> None:
-    """Write both files of a checkpoint, or leave what was there; `raw` names the `dtype`."""
-    folder = Path(folder)
-    if "torch_dtype" in raw:  # what transformers 4 called it
-        raw["torch_dtype"] = raw["dtype"]
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise OSError(f"{folder} cannot be made a folder ({error.strerror}).") from error
-    with replacing(folder / "model.safetensors", folder / "config.json") as (weights, settings):
-        write_in_place(weights, tensors, {"format": "pt"})
-        settings.write_text(json.dumps(raw, indent=2) + "\n", encoding="utf-8")
-
-
-def _float_type(dtype: DTypeLike) -> np.dtype:
-    for choice in (np.dtype(np.float32), np.dtype(np.float64)):
-        if dtype is not None and dtype in (choice, choice.type, choice.name):
-            return choice
-    raise ValueError(f"dtype {dtype!r} is not offered; choose float32 or float64.")
-
-
-def stored_tensors(folder: Path) -> tuple[Path, dict[str, Entry]]:
-    """The file with a folder's weights, or its index, and where each tensor is."""
-    single, index = folder / "model.safetensors", folder / "model.safetensors.index.json"
-    if single.is_file():
-        return single, read_header(single)
-    if index.is_file():
-        return index, read_sharded_header(index)
-    if pickles := sorted(path.name for path in folder.glob("pytorch_model*.bin*")):
-        raise ValueError(
-            f"{folder} has its weights only as a pickle ({pickles[0]}), which could run any code "
-            "and is not opened: convert to safetensors as transformers' save_pretrained does."
-        )
-    files = sorted(path.name for path in folder.glob("*.gguf"))
-    hint = f"; to read {files[0]}, name that file" if files else ""
-    raise FileNotFoundError(f"{folder} has neither {single.name} nor {index.name}{hint}.")
-
-
-def as_float(array: np.ndarray, dtype: np.dtype) -> np.ndarray:
-    """In this dtype, without a copy if it is already."""
-    with np.errstate(over="ignore"):  # becomes infinite, and is reported as such
-        return array.astype(dtype, copy=False)
-
-
-def warn_of_broken(params: Mapping[str, np.ndarray], source: Path) -> None:
-    """Warn of values that are not finite."""
-    # min and max are NaN where any value is, and need no second array.
-    if broken := [n for n, a in params.items() if not np.isfinite([a.min(), a.max()]).all()]:
-        warnings.warn(
-            f"{source}: NaN or infinite values in {shortened(broken)}.", UserWarning, stacklevel=3
-        )
-
-
 def check_tied(head: np.ndarray, wte: np.ndarray, source: Path, name: str = "wte.weight") -> None:
     """Raise ValueError where a stored copy of the table, superfluous by tying, differs from it."""
     if not np.array_equal(as_float(head, wte.dtype), wte, equal_nan=True):
@@ -213,30 +161,10 @@ def check_tied(head: np.ndarray, wte: np.ndarray, source: Path, name: str = "wte
 
 def _check_params(config: GPT2Config, params: Mapping[str, np.ndarray]) -> tuple[GPT2Config, str]:
     """The configuration with the tables' sizes, and the one dtype of all parameters."""
-    if differing := sorted(param_shapes(config).keys() ^ params.keys()):
-        raise ValueError(
-            f"Not saved: parameters and configuration disagree about {shortened(differing)}."
-        )
+    check_names(params, param_shapes(config))
     config = replace(
         config,
         vocab_size=len(params["wte.weight"]),
         n_positions=len(params["wpe.weight"]),
     )
     return config, check_saved(params, param_shapes(config))
-
-
-def check_saved(params: Mapping[str, np.ndarray], shapes: Mapping[str, tuple[int, ...]]) -> str:
-    """The one dtype of all parameters; ValueError for another shape than the configuration's."""
-    for name, shape in shapes.items():
-        if params[name].shape != shape:
-            raise ValueError(
-                f"Not saved: {name!r} has shape {list(params[name].shape)}, "
-                f"but by the configuration it must have {list(shape)}."
-            )
-    dtypes = sorted({array.dtype.name for array in params.values()})
-    if dtypes not in (["float16"], ["float32"], ["float64"]):
-        raise ValueError(
-            f"Not saved: parameters are {', '.join(dtypes)}, "
-            "not all float32, float64, or float16 to halve the file."
-        )
-    return dtypes[0]

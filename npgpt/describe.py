@@ -15,7 +15,8 @@ from dataclasses import replace
 from pathlib import Path
 
 from npgpt import cli, describe_llama
-from npgpt.checkpoint import model_type, read_config, read_raw_config
+from npgpt.checkpoint import model_type, read_config
+from npgpt.checkpoint_files import read_raw_config
 from npgpt.describe_report import Setting, as_json, as_text
 from npgpt.diagram import mermaid
 from npgpt.gguf_config import gguf_config

@@ -25,6 +25,7 @@ TOKENIZER_FILES = (
     "tokenizer.json",
     "vocab.json",
     "merges.txt",
+    "vocab.txt",  # BERT's word pieces
     "tokenizer_config.json",
     "added_tokens.json",
     "special_tokens_map.json",
@@ -120,13 +121,14 @@ def _fetch_tokenizer(repo_id: str, revision: str | None) -> Path:
             revision = found[file].parent.name
         except Absent as error:
             failure = failure if only_cached else error
-    if "tokenizer.json" in found or {"vocab.json", "merges.txt"} <= found.keys():
+    whole = found.keys() & {"tokenizer.json", "vocab.txt"}
+    if whole or {"vocab.json", "merges.txt"} <= found.keys():
         return next(iter(found.values())).parent
     if isinstance(failure, Unreachable):
         raise failure
     raise FileNotFoundError(
-        f"{repo_id!r} has no vocabulary on the hub, neither tokenizer.json nor vocab.json with "
-        "merges.txt: name a folder or repository that has one."
+        f"{repo_id!r} has no vocabulary on the hub, neither tokenizer.json nor vocab.txt nor "
+        "vocab.json with merges.txt: name a folder or repository that has one."
     )
 
 

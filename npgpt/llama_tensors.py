@@ -16,10 +16,10 @@ from pathlib import Path
 
 import numpy as np
 
-from npgpt.checkpoint import (
+from npgpt.checkpoint import check_tied
+from npgpt.checkpoint_files import (
     as_float,
     check_saved,
-    check_tied,
     read_raw_config,
     stored_tensors,
     warn_of_broken,

@@ -124,4 +124,12 @@ NUMBERS: dict[str, tuple[str, ...]] = {
         "layers · 2 · T · d = 2 · 2 · 5 · 8 = 160",
         "1.4e-2 on a scale of 155, relative 8.9e-5",
     ),
+    "three_routes": (
+        *("encoder-only (BERT)", "decoder-only (GPT)", "encoder-decoder: decoder"),
+        "[MASK]  ■ ■ ■ ■ ■ ■   sat     3.01      cat     ■ ■ ■ · · ·   sat     2.79",
+        "垫子    ■ ■ ■ ■ ■ ·   ■ ■ ■ ■ ■ ■   上      2.77",
+        "decoder-only                                · · ■ ■ ■ ■",
+        "encoder-decoder, a word of the target       · ■ ■ ■ ■ ■",
+        "decoder-only, to its own text               ■ ■ ■ · · ·",
+    ),
 }

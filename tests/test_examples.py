@@ -25,10 +25,11 @@ from tests.test_layering import imports_of
 
 ROOT = Path(__file__).parent.parent
 EXAMPLES = ROOT / "examples"
-HELPERS = {"show", "toy", "any_model", "encoder_decoder", "plots"}
+HELPERS = {"show", "toy", "any_model", "encoder_decoder", "plots", "one_layer", "word_rows"}
+APART = {"sentence_similarity", "train_bert"}  # in test_bert_examples.py
 BENCHMARK = {"benchmark", "benchmark_work", "benchmark_growth"}
 SCRIPTS = sorted(
-    path.stem for path in EXAMPLES.glob("*.py") if path.stem not in HELPERS | BENCHMARK
+    path.stem for path in EXAMPLES.glob("*.py") if path.stem not in HELPERS | APART | BENCHMARK
 )
 WITH_A_MODEL = [
     name for name in SCRIPTS if "open_model" in (EXAMPLES / f"{name}.py").read_text("utf-8")

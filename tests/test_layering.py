@@ -16,14 +16,32 @@ import npgpt
 
 ROOT = Path(npgpt.__file__).parent
 CLIS = {
-    f"npgpt.{name}" for name in ("generate", "compare", "describe", "trace", "train", "evaluate")
+    f"npgpt.{name}"
+    for name in ("generate", "compare", "describe", "trace", "train", "evaluate", "fill_mask")
 }
 EDGES = CLIS | {
     f"npgpt.{name}"
-    for name in ("tokenizer", "checkpoint", "safetensors_file", "hub", "hub_errors", "training_log")
+    for name in (
+        "tokenizer",
+        "checkpoint",
+        "checkpoint_files",
+        "safetensors_file",
+        "hub",
+        "hub_errors",
+        "training_log",
+    )
 }
 AT_THE_EDGES = {"tiktoken", "safetensors", "huggingface_hub", "tqdm"}
-EXTRAS = {"torch", "transformers", "matplotlib", "scipy", "datasets", "mpi4py", "gguf"}
+EXTRAS = {
+    "torch",
+    "transformers",
+    "matplotlib",
+    "scipy",
+    "datasets",
+    "mpi4py",
+    "gguf",
+    "tokenizers",
+}
 RUNTIME = {"numpy", "npgpt"} | AT_THE_EDGES
 
 
@@ -85,7 +103,7 @@ def test_layers_import_operations_and_each_other(name: str) -> None:
 
 @pytest.mark.parametrize("name", names_in("npgpt.models"))
 def test_models_import_layers_and_their_own_tools(name: str) -> None:
-    tools = {"kv_cache", "decoding", "sampling", "checkpoint", "llama_tensors"}
+    tools = {"kv_cache", "decoding", "sampling", "checkpoint", "llama_tensors", "bert_tensors"}
     allowed = {f"npgpt.{part}" for part in {"ops", "layers", "models"} | tools}
     ours = [i for i in MODULES[name] if i.within({"npgpt"})]
     assert [i.name for i in ours if not i.within(allowed)] == []

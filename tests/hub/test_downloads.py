@@ -71,7 +71,7 @@ def test_a_vocabulary_is_downloaded_alone(environment, hub, whole):
     found = {path.name for path in folder.iterdir()}
     assert found == {"vocab.json", "merges.txt", "tokenizer_config.json"}
     extras = ["tokenizer_config.json", "added_tokens.json", "special_tokens_map.json"]
-    asked = ["tokenizer.json", *VOCABULARY, *extras]
+    asked = ["tokenizer.json", *VOCABULARY, "vocab.txt", *extras]
     assert hub.asked("HEAD") == asked
 
 
@@ -82,9 +82,10 @@ def test_a_configuration_is_downloaded_alone(environment, hub, whole):
     assert hub.asked("HEAD") == hub.asked("GET") == ["config.json"]
 
 
-def test_tokenizer_json_alone_is_a_vocabulary(environment, hub):
-    hub.add("small", {"tokenizer.json": b"{}"})
-    assert [p.name for p in find_folder("small", files="tokenizer").iterdir()] == ["tokenizer.json"]
+@pytest.mark.parametrize("name", ["tokenizer.json", "vocab.txt"])
+def test_one_file_alone_is_a_vocabulary(environment, hub, name):
+    hub.add("small", {name: b"{}"})
+    assert [p.name for p in find_folder("small", files="tokenizer").iterdir()] == [name]
 
 
 @pytest.mark.parametrize("files", [{}, {"vocab.json": b"{}"}, {"tokenizer_config.json": b"{}"}])

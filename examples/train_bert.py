@@ -1,0 +1,116 @@
+"""Train a small BERT on stories: hide tokens, ask for them (chapter 3, encoder-only).
+
+    python examples/train_bert.py [--text FILE_OR_FOLDER] [--steps N] [--out FOLDER] [--quick]
+
+Without --text it reads the stories in the folder that NPGPT_DATA names, or else made-up sentences.
+What --out keeps can be asked at once:
+python -m npgpt.fill_mask "the [MASK] said to the king." --model FOLDER
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+from pathlib import Path
+
+import numpy as np
+import word_rows
+from show import claim, heading
+from word_rows import CLS, MASK, PAD, SEP, SPECIAL, ids_of, rows_of, vocabulary_of
+
+from npgpt import cli
+from npgpt.data import read_text, text_files
+from npgpt.fill_mask import fill_masks
+from npgpt.masking import mask_tokens
+from npgpt.models.bert import BERT
+from npgpt.models.bert_config import BERTConfig, init_params
+from npgpt.optim import adamw_step, clip_gradients, learning_rate, new_adamw_state
+
+B, HELD_OUT = 32, 256  # rows at a time, rows to measure on
+
+
+def loss_and_grads(
+    model: BERT, rows: np.ndarray, rng: np.random.Generator
+) -> tuple[np.floating, dict[str, np.ndarray]]:
+    """Hide 15 % of the tokens and ask for them; padding is seen by nobody."""
+    V, special = model.config.vocab_size, range(len(SPECIAL))
+    read, targets = mask_tokens(rows, rng, mask_id=MASK, vocab_size=V, special_ids=special)
+    return model.loss_and_grads(read, targets, rows != PAD)
+
+
+def train(model: BERT, rows: np.ndarray, steps: int) -> None:
+    """AdamW on rows that are masked anew each time; prints the mean loss ten times."""
+    rng, state = np.random.default_rng(2), new_adamw_state(model.params)
+    losses: list[float] = []
+    for step in range(steps):
+        loss, grads = loss_and_grads(model, rows[rng.integers(0, len(rows), B)], rng)
+        clip_gradients(grads, 1.0)
+        peak = 0.32 / model.config.hidden_size  # the narrower, the faster
+        lr = learning_rate(step, peak=peak, floor=peak / 100, warmup=steps // 10, steps=steps)
+        adamw_step(model.params, grads, state, step=step + 1, lr=lr, weight_decay=0.01)
+        losses.append(float(loss))
+        if len(losses) == steps // 10:
+            print(f"  step {step + 1:>5} of {steps}   loss {np.mean(losses):.3f}", flush=True)
+            losses = []
+
+
+def ask(model: BERT, vocabulary: dict[str, int], question: str) -> list[str]:
+    """Print the three likeliest words at every mask; returns the likeliest of each."""
+    words, ids = list(vocabulary), [CLS, *ids_of(question, vocabulary), SEP]
+    print(f"  {question}")
+    found = fill_masks(model, ids, MASK, 3)
+    for best in found.values():
+        print("      " + "   ".join(f"{words[each.id]} {each.probability:.2f}" for each in best))
+    return [words[best[0].id] for best in found.values()]
+
+
+def main(argv: list[str]) -> int:
+    """Read, train, ask."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
+    parser.add_argument("--text", help="a text file, or a folder of them")
+    parser.add_argument("--steps", type=int, help="default: 3000; for made-up sentences 200")
+    parser.add_argument("--out", help="folder in which the trained model is kept")
+    parser.add_argument("--quick", action="store_true", help="made-up sentences in any case")
+    args = parser.parse_args(argv)
+    data = os.environ.get("NPGPT_DATA")
+    path = None if args.quick else args.text or (data and f"{data}/corpus")
+    text = "\n\n".join(map(read_text, text_files(path))) if path else word_rows.made_up()
+    layers, d, T = (3, 128, 34) if path else (2, 64, 18)
+
+    vocabulary = vocabulary_of(text, 2048)
+    rows = np.random.default_rng(1).permutation(rows_of(text, vocabulary, T))
+    rows, held_out = rows[HELD_OUT:], rows[:HELD_OUT]
+    config = BERTConfig(
+        vocab_size=len(vocabulary),
+        hidden_size=d,
+        num_hidden_layers=layers,
+        num_attention_heads=d // 32,
+        intermediate_size=4 * d,
+        max_position_embeddings=T,
+        initializer_range=6.4 / d,
+    )
+    model = BERT(config, init_params(config, np.random.default_rng(0), pooler=False))
+    heading("3", f"{len(rows):,} rows of {path or 'made-up sentences'}, {len(vocabulary)} words")
+    print(f"  a BERT of {layers} layers, d {d}, {model.num_params():,} parameters")
+    before, _ = loss_and_grads(model, held_out, np.random.default_rng(3))
+    train(model, rows, args.steps or (3000 if path else 200))
+    after, _ = loss_and_grads(model, held_out, np.random.default_rng(3))
+    claim(f"loss at hidden tokens of rows held out: {before:.2f} -> {after:.2f}", after < before)
+
+    heading("3", "what it puts in, and how sure it is")
+    if path:
+        for question in word_rows.ABOUT_STORIES:
+            ask(model, vocabulary, question)
+    else:
+        for question, answers in word_rows.ABOUT_ANIMALS.items():
+            claim(", ".join(answers), ask(model, vocabulary, question) == answers)
+    if args.out:
+        model.save_pretrained(args.out)
+        (Path(args.out) / "vocab.txt").write_text("\n".join(vocabulary) + "\n", encoding="utf-8")
+        print(f"\n  kept in {args.out}")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(cli.run("train_bert.py", main))

@@ -1,0 +1,163 @@
+"""`python -m npgpt.fill_mask "The cat [MASK] on the mat." --model …`: what may stand at a mask.
+
+Prints, for every mask in the text, the likeliest tokens of a BERT and their probabilities. Each
+mask is filled for itself: the others stay masks meanwhile.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from npgpt import cli
+from npgpt.checkpoint import from_pretrained
+from npgpt.checkpoint_files import read_raw_config
+from npgpt.hub import find_folder
+from npgpt.models.bert import BERT
+from npgpt.ops.softmax import softmax_forward
+from npgpt.text_columns import left, width
+from npgpt.word_pieces import WordPieces, load_word_pieces
+
+PROG = "npgpt.fill_mask"
+BERTS_MASK = 103  # [MASK] in the vocabularies that BERT was published with
+
+
+class Candidate(NamedTuple):
+    """A token that may stand at a mask."""
+
+    id: int
+    probability: float
+
+
+def main(argv: Sequence[str]) -> int:
+    """Run the command; returns the exit code."""
+    args = _parser().parse_args(argv)
+    _check(args)
+    _check_is_bert(args)
+    given = args.text if args.ids is None else args.ids
+    given = sys.stdin.read().rstrip("\n") if given == "-" else given
+    if args.ids is None:  # before the weights are loaded: bad input should not wait for them
+        pieces = load_word_pieces(args.model, revision=args.revision)
+        ids, mask_id, mask = pieces.tokenizer.encode(given).ids, pieces.mask_id, pieces.mask_token
+    else:
+        pieces, ids = None, cli.parse_ids(given)
+        mask_id = BERTS_MASK if args.mask_id is None else args.mask_id
+        mask = f"id {mask_id}"
+    if mask_id not in ids:
+        raise ValueError(f"there is no mask; write {mask} where a token is to be guessed.")
+    model = from_pretrained(args.model, dtype=cli.DTYPES[args.dtype], revision=args.revision)
+    found = fill_masks(model, ids, mask_id, args.top_k)
+    _print_json(found, given, ids, pieces) if args.json else _print(found, ids, pieces)
+    return 0
+
+
+def fill_masks(
+    model: BERT, ids: Sequence[int], mask_id: int, top_k: int
+) -> dict[int, list[Candidate]]:
+    """Position of each mask -> the `top_k` likeliest tokens there, the likeliest first.
+
+    Args:
+        ids: [T], with [CLS] and [SEP] around the text.
+
+    Raises ValueError for ids that the model cannot read, and without an MLM head.
+    """
+    logits = model(np.asarray(ids))  # [T, V]
+    found = {}
+    for position in np.flatnonzero(np.asarray(ids) == mask_id):
+        probs, _ = softmax_forward(logits[position].astype(np.float64), axis=-1)
+        best = np.argsort(-probs, kind="stable")[:top_k]
+        found[int(position)] = [Candidate(int(token), float(probs[token])) for token in best]
+    return found
+
+
+def _print(
+    found: dict[int, list[Candidate]], ids: Sequence[int], pieces: WordPieces | None
+) -> None:
+    for number, (position, candidates) in enumerate(found.items()):
+        if len(found) > 1:
+            print(f"{'' if number == 0 else chr(10)}mask {number + 1} of {len(found)}")
+        names = [_name(each.id, pieces) for each in candidates]
+        column = max(map(width, names))
+        for name, each in zip(names, candidates, strict=True):
+            line = f"{each.probability:7.4f}  {left(name, column)}"
+            print(f"{line}  {_filled(ids, position, each.id, pieces)}".rstrip())
+
+
+def _print_json(
+    found: dict[int, list[Candidate]], given: str, ids: Sequence[int], pieces: WordPieces | None
+) -> None:
+    """One JSON object a mask, on a line of its own."""
+    for position, candidates in found.items():
+        filled: list[dict[str, Any]] = [
+            {
+                "id": each.id,
+                "token": None if pieces is None else _name(each.id, pieces),
+                "probability": each.probability,
+                "text": None if pieces is None else _filled(ids, position, each.id, pieces),
+            }
+            for each in candidates
+        ]
+        line = {"text": None if pieces is None else given, "ids": [*ids], "position": position}
+        print(json.dumps({**line, "candidates": filled}, ensure_ascii=False))
+
+
+def _name(token: int, pieces: WordPieces | None) -> str:
+    name = None if pieces is None else pieces.tokenizer.id_to_token(token)
+    return str(token) if name is None else name
+
+
+def _filled(ids: Sequence[int], position: int, token: int, pieces: WordPieces | None) -> str:
+    """The text with this one mask filled; other masks stay, [CLS] and [SEP] go."""
+    filled = [*ids[:position], token, *ids[position + 1 :]]
+    if pieces is None:
+        return " ".join(map(str, filled))
+    special = {
+        i for i, added in pieces.tokenizer.get_added_tokens_decoder().items() if added.special
+    }
+    shown = [
+        i for n, i in enumerate(filled) if n == position or i not in special - {pieces.mask_id}
+    ]
+    return pieces.tokenizer.decode(shown, skip_special_tokens=False)
+
+
+def _check(args: argparse.Namespace) -> None:
+    if (args.text is None) == (args.ids is None):
+        raise ValueError('give either a text ("-" reads it from stdin) or --ids.')
+    if args.top_k < 1:
+        raise ValueError(f"--top-k must be at least 1, but is {args.top_k}.")
+    if args.mask_id is not None and args.ids is None:
+        raise ValueError("--mask-id goes with --ids; a text says where the mask is by itself.")
+
+
+def _check_is_bert(args: argparse.Namespace) -> None:
+    path = find_folder(args.model, args.revision, files="config") / "config.json"
+    if (kind := read_raw_config(path).get("model_type", "gpt2")) != "bert":
+        raise ValueError(
+            f"{path}: model_type is {kind!r}, but only 'bert' fills masks; npgpt.generate "
+            "continues a text."
+        )
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog=f"python -m {PROG}", description="Fill the masks in a text with a BERT, in NumPy."
+    )
+    add = parser.add_argument
+    add("text", nargs="?", metavar="TEXT", help='with [MASK] where to guess; "-" reads stdin')
+    add("--ids", metavar="IDS", help="the text as token ids, [CLS] and [SEP] included")
+    add("--mask-id", type=int, metavar="N", help=f"with --ids: the mask; default: {BERTS_MASK}")
+    add("--model", required=True, help="a folder, weights/NAME, or a hub id: bert-base-uncased")
+    add("--revision", help="branch, tag or commit on the hub")
+    add("--top-k", type=int, default=5, metavar="K", help="how many tokens a mask; default: 5")
+    add("--dtype", choices=cli.DTYPES, default="float32")
+    add("--json", action="store_true", help="one JSON object per mask, on a line of its own")
+    return parser
+
+
+if __name__ == "__main__":
+    sys.exit(cli.run(PROG, main))
