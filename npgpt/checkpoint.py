@@ -13,7 +13,7 @@ import warnings
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import Any
 
 import numpy as np
 from numpy.typing import DTypeLike
@@ -26,18 +26,31 @@ from npgpt.safetensors_file import Entry, read_header, read_tensor, write_in_pla
 from npgpt.shards import read_sharded_header, shortened
 from npgpt.strict_json import parse_json
 
-if TYPE_CHECKING:
-    from npgpt.models.gpt2 import GPT2
-
 
 def from_pretrained(
     name: str | os.PathLike[str], *, dtype: DTypeLike = np.float32, revision: str | None = None
-) -> GPT2:
-    """The model in a folder, in `weights/NAME` or on the hub; raises as `load_checkpoint` does."""
-    from npgpt.models.gpt2 import GPT2
+) -> Any:
+    """The model in a folder, in `weights/NAME` or on the hub; raises as `load_checkpoint` does.
 
-    _float_type(dtype)  # before a download
-    return GPT2(*load_checkpoint(find_folder(name, revision), dtype=dtype))
+    Its class goes by `model_type` in config.json: `GPT2`, or `Transformer` for bart and marian.
+    """
+    float_type = _float_type(dtype)  # before a download
+    folder = find_folder(name, revision)
+    match read_json_object(folder / "config.json").get("model_type", "gpt2"):
+        case "gpt2":
+            from npgpt.models.gpt2 import GPT2
+
+            return GPT2(*load_checkpoint(folder, dtype=dtype))
+        case "bart" | "marian" | "transformer":
+            from npgpt.models.transformer import Transformer
+            from npgpt.transformer_tensors import load_transformer
+
+            return Transformer(*load_transformer(folder, float_type))
+        case other:
+            raise ValueError(
+                f"{folder / 'config.json'}: model_type is {other!r}, but npgpt loads "
+                "'gpt2', 'bart', 'marian' and 'transformer'."
+            )
 
 
 def load_checkpoint(
@@ -59,11 +72,11 @@ def load_checkpoint(
     """
     dtype, folder = _float_type(dtype), Path(folder)
     config = read_config(folder / "config.json")
-    source, stored = _stored_tensors(folder)
+    source, stored = stored_tensors(folder)
     match = match_gpt2(config, stored, source)
     params = {}
     for name, entry in match.entries.items():
-        param = _as_float(read_tensor(entry), dtype)
+        param = as_float(read_tensor(entry), dtype)
         params[name] = param.T.copy() if match.out_in and is_block(name) else param
     if match.tied_head:
         _check_tied(read_tensor(match.tied_head), params["wte.weight"], source)
@@ -77,12 +90,17 @@ def load_checkpoint(
 
 def read_config(path: Path) -> GPT2Config:
     """The configuration in a `config.json`; raises as `load_checkpoint` does."""
+    return GPT2Config.from_dict(read_json_object(path), str(path))
+
+
+def read_json_object(path: Path) -> dict[str, Any]:
+    """What a `config.json` says, unchecked; raises as `load_checkpoint` does."""
     if not path.is_file():
         raise FileNotFoundError(f"{path} is missing; a model's folder has it beside the weights.")
     raw = parse_json(path.read_bytes(), str(path))
     if not isinstance(raw, dict):
         raise ValueError(f"{path} is not a JSON object.")
-    return GPT2Config.from_dict(raw, str(path))
+    return raw
 
 
 def save_checkpoint(
@@ -118,7 +136,8 @@ def _float_type(dtype: DTypeLike) -> np.dtype:
     raise ValueError(f"dtype {dtype!r} is not offered; choose float32 or float64.")
 
 
-def _stored_tensors(folder: Path) -> tuple[Path, dict[str, Entry]]:
+def stored_tensors(folder: Path) -> tuple[Path, dict[str, Entry]]:
+    """The weights' file or index, and where each tensor lies; raises as `load_checkpoint` does."""
     single, index = folder / "model.safetensors", folder / "model.safetensors.index.json"
     if single.is_file():
         return single, read_header(single)
@@ -132,13 +151,14 @@ def _stored_tensors(folder: Path) -> tuple[Path, dict[str, Entry]]:
     raise FileNotFoundError(f"{folder} has neither {single.name} nor {index.name}.")
 
 
-def _as_float(array: np.ndarray, dtype: np.dtype) -> np.ndarray:
+def as_float(array: np.ndarray, dtype: np.dtype) -> np.ndarray:
+    """A stored tensor in the dtype asked for."""
     with np.errstate(over="ignore"):  # becomes infinite, and is reported as such
         return array.astype(dtype, copy=False)
 
 
 def _check_tied(head: np.ndarray, wte: np.ndarray, source: Path) -> None:
-    if not np.array_equal(_as_float(head, wte.dtype), wte, equal_nan=True):
+    if not np.array_equal(as_float(head, wte.dtype), wte, equal_nan=True):
         raise ValueError(
             f"{source}: 'lm_head.weight' differs from 'wte.weight', but by config.json the two are "
             "tied; set tie_word_embeddings to false to keep the head."

@@ -46,7 +46,7 @@ def match_gpt2(config: GPT2Config, stored: Mapping[str, Entry], source: Path) ->
     out_in = _stored_out_in(found, wanted, source)
     _check_complete(found, wanted, source)
     for name, shape in wanted.items():
-        _check_entry(name, found[name], shape[::-1] if out_in and is_block(name) else shape, source)
+        check_entry(name, found[name], shape[::-1] if out_in and is_block(name) else shape, source)
     _check_extras(found, wanted, config, source)
     head = found.get("lm_head.weight") if config.tie_word_embeddings else None
     return Match(config, {name: found[name] for name in wanted}, out_in, head)
@@ -140,7 +140,8 @@ def _check_complete(stored: Mapping[str, Entry], wanted: Shapes, source: Path) -
     raise ValueError(f"{source}: lacks {missing[0]!r} of shape {shape}{hint}.")
 
 
-def _check_entry(name: str, entry: Entry, expected: tuple[int, ...], source: Path) -> None:
+def check_entry(name: str, entry: Entry, expected: tuple[int, ...], source: Path) -> None:
+    """Raise ValueError, naming the tensor, unless it has this shape and a floating dtype."""
     if entry.shape != expected:
         raise ValueError(
             f"{source}: {name!r} has shape {list(entry.shape)}, "

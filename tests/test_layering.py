@@ -86,6 +86,7 @@ def test_layers_import_operations_and_each_other(name: str) -> None:
 @pytest.mark.parametrize("name", names_in("npgpt.models"))
 def test_models_import_layers_and_their_own_tools(name: str) -> None:
     tools = {"kv_cache", "decoding", "sampling", "checkpoint"}
+    tools |= {"seq2seq_decoding", "transformer_tensors"}
     allowed = {f"npgpt.{part}" for part in {"ops", "layers", "models"} | tools}
     ours = [i for i in MODULES[name] if i.within({"npgpt"})]
     assert [i.name for i in ours if not i.within(allowed)] == []

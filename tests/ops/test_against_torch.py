@@ -53,6 +53,9 @@ def in_torch(name: str) -> Callable[..., Any]:
         "layer_norm": lambda x, weight, bias: tf.layer_norm(x, (D,), weight, bias, eps=1e-5),
         "lm_head": lambda x, table: tf.linear(x, table),
         "cross_entropy": lambda x, targets: tf.cross_entropy(x.reshape(-1, V), targets.flatten()),
+        "label_smoothing": lambda x, targets: tf.cross_entropy(
+            x.reshape(-1, V), targets.flatten(), label_smoothing=0.15
+        ),
     }
     return said[name]
 

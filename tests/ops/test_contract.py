@@ -11,9 +11,10 @@ import pytest
 from tests.gradcheck import check_gradients, relative_error
 from tests.ops.cases import CASES, Case, cast, operations
 
-# Not dropout, which draws one mask for the whole array, nor cross-entropy, which takes one mean:
-# their own files test batches.
-STACKABLE = [name for name in CASES if name not in ("dropout", "cross_entropy")]
+# Not dropout, which draws one mask for the whole array, nor the losses, which take one mean: their
+# own files test batches.
+WHOLE = ("dropout", "cross_entropy", "label_smoothing")
+STACKABLE = [name for name in CASES if name not in WHOLE]
 DTYPES = [np.float32, np.float64]
 
 
