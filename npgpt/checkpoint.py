@@ -114,12 +114,15 @@ def save_checkpoint(
     Raises ValueError for parameters that do not fit the configuration, OSError where the folder
     cannot be written.
     """
-    folder = Path(folder)
     config, dtype = _check_params(config, params)
-    raw = {**config.to_dict(), "dtype": dtype}
-    if "torch_dtype" in raw:  # what transformers 4 called it
-        raw["torch_dtype"] = dtype
     tensors = {n if n == "lm_head.weight" else f"transformer.{n}": a for n, a in params.items()}
+    write_files(Path(folder), {**config.to_dict(), "dtype": dtype}, tensors)
+
+
+def write_files(folder: Path, raw: dict[str, Any], tensors: Mapping[str, np.ndarray]) -> None:
+    """The two files of a checkpoint, both whole or neither; see `save_checkpoint`."""
+    if "torch_dtype" in raw:  # what transformers 4 called it
+        raw = {**raw, "torch_dtype": raw["dtype"]}
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
@@ -167,16 +170,26 @@ def _check_tied(head: np.ndarray, wte: np.ndarray, source: Path) -> None:
 
 def _check_params(config: GPT2Config, params: Mapping[str, np.ndarray]) -> tuple[GPT2Config, str]:
     """The configuration with the tables' sizes, and the one dtype of all parameters."""
-    if differing := sorted(param_shapes(config).keys() ^ params.keys()):
-        raise ValueError(
-            f"Not saved: parameters and configuration disagree about {shortened(differing)}."
-        )
+    check_names(params, param_shapes(config))
     config = replace(
         config,
         vocab_size=len(params["wte.weight"]),
         n_positions=len(params["wpe.weight"]),
     )
-    for name, shape in param_shapes(config).items():
+    return config, check_shapes(params, param_shapes(config))
+
+
+def check_names(params: Mapping[str, np.ndarray], wanted: Mapping[str, Any]) -> None:
+    """Raise ValueError unless these are the parameters of the configuration."""
+    if differing := sorted(wanted.keys() ^ params.keys()):
+        raise ValueError(
+            f"Not saved: parameters and configuration disagree about {shortened(differing)}."
+        )
+
+
+def check_shapes(params: Mapping[str, np.ndarray], wanted: Mapping[str, tuple[int, ...]]) -> str:
+    """The one dtype of all parameters; ValueError for several, or for a shape not wanted."""
+    for name, shape in wanted.items():
         if params[name].shape != shape:
             raise ValueError(
                 f"Not saved: {name!r} has shape {list(params[name].shape)}, "
@@ -188,4 +201,4 @@ def _check_params(config: GPT2Config, params: Mapping[str, np.ndarray]) -> tuple
             f"Not saved: parameters are {', '.join(dtypes)}, "
             "not all float32, float64, or float16 to halve the file."
         )
-    return config, dtypes[0]
+    return dtypes[0]

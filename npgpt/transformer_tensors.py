@@ -7,7 +7,6 @@ is read. GPT-2's part is in `checkpoint.py` and `gpt2_tensors.py`.
 
 from __future__ import annotations
 
-import json
 import os
 import re
 import warnings
@@ -17,13 +16,19 @@ from typing import Any
 
 import numpy as np
 
-from npgpt.atomic import replacing
-from npgpt.checkpoint import as_float, read_json_object, stored_tensors
+from npgpt.checkpoint import (
+    as_float,
+    check_names,
+    check_shapes,
+    read_json_object,
+    stored_tensors,
+    write_files,
+)
 from npgpt.gpt2_tensors import WRAPPERS, check_entry
 from npgpt.models.transformer_config import TransformerConfig
 from npgpt.models.transformer_params import is_matrix, param_shapes
 from npgpt.ops.sinusoids import sinusoids_in_halves
-from npgpt.safetensors_file import Entry, read_tensor, write_in_place
+from npgpt.safetensors_file import Entry, read_tensor
 from npgpt.shards import shortened
 
 TABLES = ("encoder.embed_tokens.weight", "decoder.embed_tokens.weight", "lm_head.weight")
@@ -112,24 +117,16 @@ def save_transformer(
     Both are first written beside and then renamed, so that a full disk or a kill leaves what was
     there. Raises ValueError for parameters that do not fit, OSError where nothing can be written.
     """
-    folder = Path(folder)
-    dtype = _check_params(config, params)
-    raw = {**config.to_dict(), "dtype": dtype}
-    if "torch_dtype" in raw:  # what transformers 4 called it
-        raw["torch_dtype"] = dtype
+    wanted = param_shapes(config)
+    check_names(params, wanted)
+    raw = {**config.to_dict(), "dtype": check_shapes(params, wanted)}
     tensors = {
         name if name in ("lm_head.weight", "final_logits_bias") else f"model.{name}": (
             param.T if is_matrix(name) else param
         )
         for name, param in params.items()
     }
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise OSError(f"{folder} cannot be made a folder ({error.strerror}).") from error
-    with replacing(folder / "model.safetensors", folder / "config.json") as (weights, settings):
-        write_in_place(weights, tensors, {"format": "pt"})
-        settings.write_text(json.dumps(raw, indent=2) + "\n", encoding="utf-8")
+    write_files(Path(folder), raw, tensors)
 
 
 def _raw_config(folder: Path) -> dict[str, Any]:
@@ -213,25 +210,3 @@ def _check_copy(
             f"{source}: {name!r} differs from {table!r}, but by config.json the two are one; "
             f"set {key} to false to keep both."
         )
-
-
-def _check_params(config: TransformerConfig, params: Mapping[str, np.ndarray]) -> str:
-    """The one dtype of all parameters."""
-    wanted = param_shapes(config)
-    if differing := sorted(wanted.keys() ^ params.keys()):
-        raise ValueError(
-            f"Not saved: parameters and configuration disagree about {shortened(differing)}."
-        )
-    for name, shape in wanted.items():
-        if params[name].shape != shape:
-            raise ValueError(
-                f"Not saved: {name!r} has shape {list(params[name].shape)}, "
-                f"but by the configuration it must have {list(shape)}."
-            )
-    dtypes = sorted({array.dtype.name for array in params.values()})
-    if dtypes not in (["float16"], ["float32"], ["float64"]):
-        raise ValueError(
-            f"Not saved: parameters are {', '.join(dtypes)}, "
-            "not all float32, float64, or float16 to halve the file."
-        )
-    return dtypes[0]
