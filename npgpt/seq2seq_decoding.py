@@ -31,6 +31,7 @@ class Settings(NamedTuple):
     banned: tuple[int, ...]
     first: int | None  # the token that must come first, if any
     last: tuple[int, ...]  # those of which one must come last, where nothing else ended the target
+    renormalize: bool  # whether the tokens that may come share the probability of those that not
 
 
 def generate(
@@ -129,7 +130,8 @@ def _beam_search(
     ended: list[tuple[float, list[int]]] = []  # best first, K at most
     for n in range(settings.max_new_tokens):
         logits = model.decode(text if kv is None else text[:, -1:], cross_kv, mask, kv)
-        log_probs = _log_softmax(_restricted(_log_softmax(logits), n, settings))
+        log_probs = _restricted(_log_softmax(logits), n, settings)
+        log_probs = _log_softmax(log_probs) if settings.renormalize else log_probs
         totals = (scores[:, None] + log_probs).reshape(-1)
         best = np.argsort(-totals, kind="stable")[: max(2, 1 + len(settings.stops)) * K]
         parents, tokens = np.divmod(best, log_probs.shape[-1])
@@ -217,6 +219,7 @@ def _settings(
         config.banned_ids,
         config.forced_bos_token_id,
         _as_ids(config.forced_eos_token_id),
+        config.renormalize_logits,
     )
 
 

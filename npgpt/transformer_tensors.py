@@ -40,6 +40,7 @@ GENERATION = (
     "early_stopping",
     "max_length",
     "bad_words_ids",
+    "renormalize_logits",
     "decoder_start_token_id",
     "forced_bos_token_id",
     "forced_eos_token_id",

@@ -89,6 +89,7 @@ class TransformerConfig:
     early_stopping: bool | str = False
     max_length: int | None = None
     bad_words_ids: list[list[int]] | None = None
+    renormalize_logits: bool = False
     # Whatever else the file said; written back on saving.
     other: Mapping[str, Any] = field(default_factory=dict)
 

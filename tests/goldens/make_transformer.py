@@ -71,9 +71,9 @@ def reference_model(options: dict[str, Any], seed: int, dtype: str = "float64") 
         if "embed_positions" in name and not is_bart:
             param.data = torch.tensor(sinusoids_in_halves(*param.shape))  # with all their digits
         else:
-            scale = 10 if param.ndim == 2 else 1
+            scale = 20 if param.ndim == 2 else 1
             param.data = param.data * scale + 0.1 * torch.randn_like(param)
-    model.final_logits_bias.normal_()
+    model.final_logits_bias.normal_(std=0.2)
     return model.to(getattr(torch, dtype)).eval()
 
 
