@@ -30,3 +30,10 @@ def hf() -> None:
     if any(importlib.util.find_spec(name) is None for name in ("torch", "transformers")):
         pytest.skip("the live reference needs: pip install 'npgpt[hf]'")
     os.environ.setdefault("HF_HUB_OFFLINE", "1")
+
+
+@pytest.fixture(scope="session")
+def spm() -> None:
+    """Skip where Marian's vocabularies cannot be read or made."""
+    if importlib.util.find_spec("sentencepiece") is None:
+        pytest.skip("SentencePiece needs: pip install 'npgpt[spm]'")

@@ -16,14 +16,15 @@ import npgpt
 
 ROOT = Path(npgpt.__file__).parent
 CLIS = {
-    f"npgpt.{name}" for name in ("generate", "compare", "describe", "trace", "train", "evaluate")
+    f"npgpt.{name}"
+    for name in ("generate", "compare", "describe", "trace", "train", "evaluate", "translate")
 }
 EDGES = CLIS | {
     f"npgpt.{name}"
     for name in ("tokenizer", "checkpoint", "safetensors_file", "hub", "hub_errors", "training_log")
 }
 AT_THE_EDGES = {"tiktoken", "safetensors", "huggingface_hub", "tqdm"}
-EXTRAS = {"torch", "transformers", "matplotlib", "scipy", "datasets", "mpi4py"}
+EXTRAS = {"torch", "transformers", "matplotlib", "scipy", "datasets", "mpi4py", "sentencepiece"}
 RUNTIME = {"numpy", "npgpt"} | AT_THE_EDGES
 
 
