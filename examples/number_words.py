@@ -11,11 +11,10 @@ from __future__ import annotations
 import numpy as np
 
 LIMIT = 1_000_000
-SMALL = (
-    "zero one two three four five six seven eight nine ten eleven twelve thirteen fourteen fifteen "
-    "sixteen seventeen eighteen nineteen"
-).split()
-TENS = "twenty thirty forty fifty sixty seventy eighty ninety".split()
+DIGIT_WORDS = ["zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine"]
+STEMS = ["thir", "four", "fif", "six", "seven", "eigh", "nine"]
+SMALL = [*DIGIT_WORDS, "ten", "eleven", "twelve", *(stem + "teen" for stem in STEMS)]
+TENS = ["twenty", "thirty", "forty", "fifty", "sixty", "seventy", "eighty", "ninety"]
 DIGITS, UNITS = "零一二三四五六七八九", "千百十"
 
 PAD, START, END = 0, 1, 2

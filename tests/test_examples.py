@@ -24,7 +24,8 @@ from tests.test_layering import imports_of
 
 ROOT = Path(__file__).parent.parent
 EXAMPLES = ROOT / "examples"
-HELPERS = {"show", "toy", "any_model", "encoder_decoder", "plots"}
+HELPERS = {"show", "toy", "any_model", "encoder_decoder", "plots", "number_words", "looking_across"}
+HELPERS |= {"train_translation"}  # takes minutes; see test_train_translation.py
 SCRIPTS = sorted(path.stem for path in EXAMPLES.glob("*.py") if path.stem not in HELPERS)
 WITH_A_MODEL = [
     name for name in SCRIPTS if "open_model" in (EXAMPLES / f"{name}.py").read_text("utf-8")
