@@ -133,7 +133,7 @@ def _beam_search(
         log_probs = _restricted(_log_softmax(logits), n, settings)
         log_probs = _log_softmax(log_probs) if settings.renormalize else log_probs
         totals = (scores[:, None] + log_probs).reshape(-1)
-        best = np.argsort(-totals, kind="stable")[: max(2, 1 + len(settings.stops)) * K]
+        best = _highest(totals, max(2, 1 + len(settings.stops)) * K)
         parents, tokens = np.divmod(best, log_probs.shape[-1])
         candidates = np.concatenate([text[parents], tokens[:, None]], axis=-1)
         ends = np.isin(tokens, settings.stops) | (n + 1 == settings.max_new_tokens)
@@ -160,6 +160,15 @@ def _may_improve(score: float, length: int, worst: float, settings: Settings) ->
     if settings.early_stopping == "never" and settings.length_penalty > 0:
         length = settings.max_new_tokens  # dividing by more makes a negative score better
     return score / length**settings.length_penalty > worst
+
+
+def _highest(scores: np.ndarray, count: int) -> np.ndarray:
+    """Places of the `count` highest scores, best first: a sort of those alone, not of all."""
+    if count < len(scores):
+        some = np.argpartition(-scores, count)[:count]
+    else:
+        some = np.arange(len(scores))
+    return some[np.argsort(-scores[some], kind="stable")]
 
 
 def _restricted(scores: np.ndarray, n: int, settings: Settings) -> np.ndarray:

@@ -110,7 +110,7 @@ def test_another_table_than_the_shared_one_is_refused(tmp_path, name, key) -> No
 def test_marians_sinusoids_are_computed_and_checked(tmp_path) -> None:
     model = save(tmp_path, DIALECTS["marian"])
     name = "model.encoder.embed_positions.weight"
-    table = sinusoids_in_halves(17, 12)
+    table = sinusoids_in_halves(np.arange(17), 12)
     for dtype in (np.float32, np.float16):
         change(tmp_path, {name: table.astype(dtype)})
         assert_same(npgpt.from_pretrained(tmp_path).params, model.params)

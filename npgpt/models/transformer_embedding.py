@@ -7,7 +7,7 @@
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
@@ -60,7 +60,8 @@ def embedding_forward(
         norm = of(params, f"{side}.layernorm_embedding")
         x, saved_norm = layer_norm_forward(x, *norm, eps=EPS)
     else:
-        x = x + _sinusoids(config, past, end).astype(x.dtype)
+        make = sinusoids_in_halves if config.model_type == "marian" else sinusoids
+        x = x + make(np.arange(past, end), config.d_model).astype(x.dtype)
     x, dropped = dropout_forward(x, p=config.dropout, rng=run.rng)
     station(run.observe, f"{side}.embed", x)
     return x, EmbeddingSaved(tokens, saved_positions, saved_norm, dropped)
@@ -85,11 +86,6 @@ def embedding_backward(
         dtable[config.pad_token_id : config.pad_token_id + 1] = 0
     table = config.source_table if side == "encoder" else config.target_table
     grads[table] = grads[table] + dtable if table in grads else dtable
-
-
-def _sinusoids(config: TransformerConfig, past: int, end: int) -> Any:
-    make = sinusoids_in_halves if config.model_type == "marian" else sinusoids
-    return make(end, config.d_model)[past:]
 
 
 def _check_length(end: int, positions: int, side: str) -> None:

@@ -22,5 +22,5 @@ The axes:
 
 In the article's order: `lookup` (chapter 5), `position` (6), `linear`, `heads`, `scores`, `mask`,
 `softmax`, `weighted_sum` (7), `activation` (8), `layer_norm` (9), `lm_head` (10), and for training
-`dropout` and `cross_entropy`.
+`dropout`, `cross_entropy` and `label_smoothing`. `sinusoids` are positions without parameters (2).
 """

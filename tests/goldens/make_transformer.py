@@ -69,7 +69,8 @@ def reference_model(options: dict[str, Any], seed: int, dtype: str = "float64") 
     model = (hf.BartForConditionalGeneration if is_bart else hf.MarianMTModel)(config).double()
     for name, param in model.named_parameters():
         if "embed_positions" in name and not is_bart:
-            param.data = torch.tensor(sinusoids_in_halves(*param.shape))  # with all their digits
+            exact = sinusoids_in_halves(np.arange(len(param)), param.shape[1])
+            param.data = torch.tensor(exact)  # with all their digits
         else:
             scale = 20 if param.ndim == 2 else 1
             param.data = param.data * scale + 0.1 * torch.randn_like(param)

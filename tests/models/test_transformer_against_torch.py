@@ -81,7 +81,7 @@ def test_logits_and_every_gradient(rng, activation) -> None:
     encoder, decoder = (torch_stack(side, model, params) for side in ("encoder", "decoder"))
     table, padding = params["shared.weight"], torch.tensor(~real)
     source, target = (
-        table[torch.tensor(x)] * math.sqrt(d) + torch.tensor(sinusoids(x.shape[1], d))
+        table[torch.tensor(x)] * math.sqrt(d) + torch.tensor(sinusoids(np.arange(x.shape[1]), d))
         for x in (ids, targets)
     )
     memory = encoder(source, src_key_padding_mask=padding)
