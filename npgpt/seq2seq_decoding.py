@@ -138,9 +138,8 @@ def _beam_search(
         candidates = np.concatenate([text[parents], tokens[:, None]], axis=-1)
         ends = np.isin(tokens, settings.stops) | (n + 1 == settings.max_new_tokens)
         for i in np.flatnonzero(ends[:K]):
-            if not (settings.early_stopping is True and len(ended) == K):
-                score = float(totals[best[i]]) / (n + 1) ** settings.length_penalty
-                ended.append((score, candidates[i, 1:].tolist()))
+            score = float(totals[best[i]]) / (n + 1) ** settings.length_penalty
+            ended.append((score, candidates[i, 1:].tolist()))
         ended = sorted(ended, key=lambda each: -each[0])[:K]
         if ends.all():
             break
@@ -164,10 +163,7 @@ def _may_improve(score: float, length: int, worst: float, settings: Settings) ->
 
 def _highest(scores: np.ndarray, count: int) -> np.ndarray:
     """Places of the `count` highest scores, best first: a sort of those alone, not of all."""
-    if count < len(scores):
-        some = np.argpartition(-scores, count)[:count]
-    else:
-        some = np.arange(len(scores))
+    some = np.argpartition(-scores, min(count, len(scores) - 1))[:count]
     return some[np.argsort(-scores[some], kind="stable")]
 
 

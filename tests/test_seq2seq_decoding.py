@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import dataclasses
 import itertools
+import json
 
 import numpy as np
 import pytest
@@ -10,6 +12,7 @@ import pytest
 from npgpt.kv_cache import KVCache
 from npgpt.models.transformer import Transformer
 from npgpt.ops.softmax import softmax_forward
+from tests.goldens.make_transformer import ENDS, MUST, SEARCHES
 from tests.gradcheck import relative_error
 from tests.models.test_transformer_golden import GOLDENS, load
 from tests.models.tiny_transformer import DIALECTS, random_transformer
@@ -186,3 +189,21 @@ def test_beams_as_transformers_wrote_them(path) -> None:
     )
     assert written == [golden[f"beams.{row}"].tolist() for row in range(3)]
     assert isinstance(model, Transformer)
+
+
+@pytest.mark.parametrize("search", SEARCHES)
+def test_every_search_as_transformers_does_it(search) -> None:
+    """No torch needed; ends of text are made likelier, so that some targets end early."""
+    path = GOLDENS[0].with_name("transformer-searches.json")
+    stored = json.loads(path.read_text(encoding="utf-8"))
+    assert len(stored) == len(SEARCHES) * len(MUST) * len(ENDS)
+    model, golden = load(GOLDENS[0])
+    settings = {"max_new_tokens": 12, **SEARCHES[search]}
+    for more in ENDS:
+        for must, forced in MUST.items():
+            config = dataclasses.replace(model.config, **forced)
+            bias = model.params["final_logits_bias"].copy()
+            bias[0, 2] += more
+            likelier = Transformer(config, {**model.params, "final_logits_bias": bias})
+            got = likelier.generate(golden["ids"], attention_mask=golden["mask"], **settings)
+            assert got == stored[f"{search}; {must}; end {more:+}"]

@@ -4,8 +4,9 @@
 
 Each file holds a small random bart or marian (`param.NAME`), its input (`ids`, `mask`,
 `decoder_ids`, `decoder_mask`, `targets`) and what came out (`logits`, `loss`, `grad.NAME`, and what
-beam search wrote, `beams.N`); its metadata holds config.json. Needs torch and transformers (extra
-`hf`); the test that reads the files does not.
+beam search wrote, `beams.N`); its metadata holds config.json. transformer-searches.json holds what
+the first of them writes under other settings. Needs torch and transformers (extra `hf`); the tests
+that read the files do not.
 """
 
 from __future__ import annotations
@@ -54,6 +55,34 @@ CASES: dict[str, dict[str, Any]] = {
         "encoder_layers": 1,
     },
 }
+
+
+# How transformers' generate searches.
+SEARCHES: dict[str, dict[str, Any]] = {
+    "greedy": {"num_beams": 1},
+    "two beams": {"num_beams": 2},
+    "five beams": {"num_beams": 5},
+    "more beams than tokens": {"num_beams": 40, "max_new_tokens": 3},
+    "for long ones": {"num_beams": 3, "length_penalty": 2.0},
+    "for short ones": {"num_beams": 3, "length_penalty": -1.5},
+    "for probability alone": {"num_beams": 4, "length_penalty": 0.0},
+    "stop early": {"num_beams": 4, "early_stopping": True},
+    "never stop early": {"num_beams": 4, "early_stopping": "never", "length_penalty": 1.2},
+    "one token": {"num_beams": 3, "max_new_tokens": 1},
+}
+MUST: dict[str, dict[str, Any]] = {
+    "free": {},
+    "first, last, never": {
+        "forced_bos_token_id": 5,
+        "forced_eos_token_id": 2,
+        "bad_words_ids": [[7], [8], [1]],
+    },
+    "never, and the rest is everything": {
+        "bad_words_ids": [[7], [8], [1], [9], [5]],
+        "renormalize_logits": True,
+    },
+}
+ENDS = [3.0, 4.5]  # how much likelier the end of the text is made, for the searches
 
 
 def reference_model(options: dict[str, Any], seed: int, dtype: str = "float64") -> Any:
@@ -162,6 +191,19 @@ def reference_text(model: Any, given: dict[str, np.ndarray], **options: Any) -> 
     return [row[: row.index(eos) + 1] if eos in row else row for row in written]
 
 
+def searched(model: Any, given: dict[str, np.ndarray]) -> dict[str, Any]:
+    """What every search writes, under its name, and that of what must come."""
+    written: dict[str, Any] = {}
+    bias = model.final_logits_bias.clone()
+    for more in ENDS:
+        model.final_logits_bias[0, 2] = bias[0, 2] + more
+        for must, forced in MUST.items():
+            for search, settings in SEARCHES.items():
+                texts = reference_text(model, given, **settings, **forced)
+                written[f"{search}; {must}; end {more:+}"] = texts
+    return written
+
+
 def main() -> None:
     """Write all files."""
     import torch
@@ -178,6 +220,10 @@ def main() -> None:
         tensors = {key: np.array(value, order="C") for key, value in tensors.items()}
         config = json.dumps({**SIZES, **options})
         save_file(tensors, FOLDER / f"transformer-{name}.safetensors", {"config": config})
+        if name == "bart":
+            searches = json.dumps(searched(model, tensors), indent=1)
+            path = FOLDER / "transformer-searches.json"
+            path.write_text(searches + "\n", encoding="utf-8")
 
 
 if __name__ == "__main__":

@@ -11,6 +11,8 @@ import pytest
 from npgpt.models.transformer import Transformer
 from npgpt.ops.label_smoothing import label_smoothing_backward, label_smoothing_forward
 from tests.goldens.make_transformer import (
+    MUST,
+    SEARCHES,
     SMOOTHING,
     config_of,
     random_input,
@@ -148,33 +150,6 @@ def test_loss_and_grads_shift_the_targets_as_transformers_does() -> None:
     assert float(loss) == pytest.approx(want.item(), rel=1e-13)
     got = grads["shared.weight"]
     assert relative_error(got, reference.model.shared.weight.grad.numpy()) < 1e-12
-
-
-# How transformers' generate searches.
-SEARCHES: dict[str, dict[str, Any]] = {
-    "greedy": {"num_beams": 1},
-    "two beams": {"num_beams": 2},
-    "five beams": {"num_beams": 5},
-    "more beams than tokens": {"num_beams": 40, "max_new_tokens": 3},
-    "for long ones": {"num_beams": 3, "length_penalty": 2.0},
-    "for short ones": {"num_beams": 3, "length_penalty": -1.5},
-    "for probability alone": {"num_beams": 4, "length_penalty": 0.0},
-    "stop early": {"num_beams": 4, "early_stopping": True},
-    "never stop early": {"num_beams": 4, "early_stopping": "never", "length_penalty": 1.2},
-    "one token": {"num_beams": 3, "max_new_tokens": 1},
-}
-MUST: dict[str, dict[str, Any]] = {
-    "free": {},
-    "first, last, never": {
-        "forced_bos_token_id": 5,
-        "forced_eos_token_id": 2,
-        "bad_words_ids": [[7], [8], [1]],
-    },
-    "never, and the rest is everything": {
-        "bad_words_ids": [[7], [8], [1], [20], [5]],
-        "renormalize_logits": True,
-    },
-}
 
 
 @pytest.mark.parametrize("must", MUST)
