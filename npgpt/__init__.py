@@ -9,7 +9,7 @@
     for token in model.generate(ids):
         print(tokenizer.decode([token]), end="")
 
-`npgpt.generate`, `compare`, `describe`, `trace`, `train` and `evaluate` are commands:
+`npgpt.generate`, `compare`, `describe`, `trace`, `train`, `evaluate` and `translate` are commands:
 `python -m npgpt.generate --help`.
 """
 
@@ -21,12 +21,21 @@ from typing import TYPE_CHECKING
 from npgpt.checkpoint import from_pretrained
 from npgpt.models.gpt2 import GPT2
 from npgpt.models.gpt2_config import GPT2Config
+from npgpt.models.transformer import Transformer
+from npgpt.models.transformer_config import TransformerConfig
 
 if TYPE_CHECKING:
     from npgpt.tokenizer import Tokenizer
 
 __version__ = "0.1.0"
-__all__ = ["GPT2", "GPT2Config", "from_pretrained", "load_tokenizer"]
+__all__ = [
+    "GPT2",
+    "GPT2Config",
+    "Transformer",
+    "TransformerConfig",
+    "from_pretrained",
+    "load_tokenizer",
+]
 
 
 def load_tokenizer(name: str | os.PathLike[str], *, revision: str | None = None) -> Tokenizer:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 import pytest
 
@@ -57,6 +59,38 @@ def test_defaults_are_the_papers_base_model() -> None:
     assert config == TransformerConfig()
     assert (config.encoder_layers, config.d_model, config.encoder_ffn_dim) == (6, 512, 2048)
     assert (config.encoder_attention_heads, config.activation, config.dropout) == (8, "relu", 0.1)
+
+
+def test_keys_of_published_translators_are_read() -> None:
+    """What OPUS-MT's config.json say, keys of early versions included; V is that of en-zh."""
+    halves = {"layers": 6, "attention_heads": 8, "ffn_dim": 2048, "layerdrop": 0.0}
+    config = TransformerConfig.from_dict(
+        {
+            "model_type": "marian",
+            "vocab_size": 65001,
+            "decoder_vocab_size": 65001,
+            "d_model": 512,
+            **{f"{side}_{of}": n for side in ("encoder", "decoder") for of, n in halves.items()},
+            "max_position_embeddings": 512,
+            "activation_function": "swish",
+            "scale_embedding": True,
+            "static_position_embeddings": True,
+            **dict.fromkeys(("normalize_before", "normalize_embedding", "add_bias_logits"), False),
+            "add_final_layer_norm": False,
+            "bos_token_id": 0,
+            "eos_token_id": 0,
+            "forced_eos_token_id": 0,
+            "pad_token_id": 65000,
+            "decoder_start_token_id": 65000,
+            "bad_words_ids": [[65000]],
+            "num_beams": 4,
+            "max_length": 512,
+        }
+    )
+    assert (config.num_beams, config.banned_ids, config.activation) == (4, (65000,), "silu")
+    shapes = param_shapes(config)
+    assert shapes.pop("final_logits_bias") == (1, 65001)
+    assert sum(math.prod(shape) for shape in shapes.values()) == 77_419_008
 
 
 @pytest.mark.parametrize("model_type", ["bart", "marian"])
