@@ -1,6 +1,7 @@
-"""A folder with config.json and safetensors <-> (config, params).
+"""A folder with config.json and safetensors <-> (config, params); `from_pretrained`.
 
-Every tensor is checked against the configuration (`gpt2_tensors.py`) before the first is read.
+Every tensor is checked against the configuration (`gpt2_tensors.py`) before the first is read. The
+encoder-decoders are loaded and saved by `transformer_tensors.py`, with the tools of this file.
 Leaves out the vocabulary (`tokenizer.py`), downloads (`hub.py`), and pickles, which are never
 opened.
 """
@@ -34,7 +35,7 @@ def from_pretrained(
 
     Its class goes by `model_type` in config.json: `GPT2`, or `Transformer` for bart and marian.
     """
-    float_type = _float_type(dtype)  # before a download
+    dtype = float_type(dtype)  # before a download
     folder = find_folder(name, revision)
     match read_json_object(folder / "config.json").get("model_type", "gpt2"):
         case "gpt2":
@@ -45,7 +46,7 @@ def from_pretrained(
             from npgpt.models.transformer import Transformer
             from npgpt.transformer_tensors import load_transformer
 
-            return Transformer(*load_transformer(folder, float_type))
+            return Transformer(*load_transformer(folder, dtype=dtype))
         case other:
             raise ValueError(
                 f"{folder / 'config.json'}: model_type is {other!r}, but npgpt loads "
@@ -70,7 +71,7 @@ def load_checkpoint(
     and tensor. Warns (UserWarning) of table sizes that differ from the configuration, of tensors
     that are not used, and of values that are not finite.
     """
-    dtype, folder = _float_type(dtype), Path(folder)
+    dtype, folder = float_type(dtype), Path(folder)
     config = read_config(folder / "config.json")
     source, stored = stored_tensors(folder)
     match = match_gpt2(config, stored, source)
@@ -80,11 +81,7 @@ def load_checkpoint(
         params[name] = param.T.copy() if match.out_in and is_block(name) else param
     if match.tied_head:
         _check_tied(read_tensor(match.tied_head), params["wte.weight"], source)
-    # min and max are NaN where any value is, and need no second array.
-    if broken := [n for n, a in params.items() if not np.isfinite([a.min(), a.max()]).all()]:
-        warnings.warn(
-            f"{source}: NaN or infinite values in {shortened(broken)}.", UserWarning, stacklevel=2
-        )
+    warn_of_broken(params, source)
     return match.config, params
 
 
@@ -94,7 +91,7 @@ def read_config(path: Path) -> GPT2Config:
 
 
 def read_json_object(path: Path) -> dict[str, Any]:
-    """What a `config.json` says, unchecked; raises as `load_checkpoint` does."""
+    """The content of a `config.json`, as it stands; raises as `load_checkpoint` does."""
     if not path.is_file():
         raise FileNotFoundError(f"{path} is missing; a model's folder has it beside the weights.")
     raw = parse_json(path.read_bytes(), str(path))
@@ -116,23 +113,27 @@ def save_checkpoint(
     """
     config, dtype = _check_params(config, params)
     tensors = {n if n == "lm_head.weight" else f"transformer.{n}": a for n, a in params.items()}
-    write_files(Path(folder), {**config.to_dict(), "dtype": dtype}, tensors)
+    write_checkpoint(Path(folder), config.to_dict(), tensors, dtype)
 
 
-def write_files(folder: Path, raw: dict[str, Any], tensors: Mapping[str, np.ndarray]) -> None:
-    """The two files of a checkpoint, both whole or neither; see `save_checkpoint`."""
-    if "torch_dtype" in raw:  # what transformers 4 called it
-        raw = {**raw, "torch_dtype": raw["dtype"]}
+def write_checkpoint(
+    folder: Path, settings: Mapping[str, Any], tensors: Mapping[str, np.ndarray], dtype: str
+) -> None:
+    """Write both files, `settings` with the dtype added as config.json; see `save_checkpoint`."""
+    settings = {**settings, "dtype": dtype}
+    if "torch_dtype" in settings:  # what transformers 4 called it
+        settings["torch_dtype"] = dtype
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise OSError(f"{folder} cannot be made a folder ({error.strerror}).") from error
-    with replacing(folder / "model.safetensors", folder / "config.json") as (weights, settings):
+    with replacing(folder / "model.safetensors", folder / "config.json") as (weights, config):
         write_in_place(weights, tensors, {"format": "pt"})
-        settings.write_text(json.dumps(raw, indent=2) + "\n", encoding="utf-8")
+        config.write_text(json.dumps(settings, indent=2) + "\n", encoding="utf-8")
 
 
-def _float_type(dtype: DTypeLike) -> np.dtype:
+def float_type(dtype: DTypeLike) -> np.dtype:
+    """float32 or float64, however it is called; else ValueError."""
     for choice in (np.dtype(np.float32), np.dtype(np.float64)):
         if dtype is not None and dtype in (choice, choice.type, choice.name):
             return choice
@@ -140,7 +141,7 @@ def _float_type(dtype: DTypeLike) -> np.dtype:
 
 
 def stored_tensors(folder: Path) -> tuple[Path, dict[str, Entry]]:
-    """The weights' file or index, and where each tensor lies; raises as `load_checkpoint` does."""
+    """The file (or the index of the shards) and where in it every tensor lies."""
     single, index = folder / "model.safetensors", folder / "model.safetensors.index.json"
     if single.is_file():
         return single, read_header(single)
@@ -155,9 +156,18 @@ def stored_tensors(folder: Path) -> tuple[Path, dict[str, Entry]]:
 
 
 def as_float(array: np.ndarray, dtype: np.dtype) -> np.ndarray:
-    """A stored tensor in the dtype asked for."""
-    with np.errstate(over="ignore"):  # becomes infinite, and is reported as such
+    """The array in the dtype asked for; what float32 cannot hold becomes infinite."""
+    with np.errstate(over="ignore"):  # reported as infinite, see `warn_of_broken`
         return array.astype(dtype, copy=False)
+
+
+def warn_of_broken(params: Mapping[str, np.ndarray], source: Path) -> None:
+    """Warn the caller's caller of parameters that are not finite."""
+    # min and max are NaN where any value is, and need no second array.
+    if broken := [n for n, a in params.items() if not np.isfinite([a.min(), a.max()]).all()]:
+        warnings.warn(
+            f"{source}: NaN or infinite values in {shortened(broken)}.", UserWarning, stacklevel=3
+        )
 
 
 def _check_tied(head: np.ndarray, wte: np.ndarray, source: Path) -> None:
@@ -179,17 +189,17 @@ def _check_params(config: GPT2Config, params: Mapping[str, np.ndarray]) -> tuple
     return config, check_shapes(params, param_shapes(config))
 
 
-def check_names(params: Mapping[str, np.ndarray], wanted: Mapping[str, Any]) -> None:
-    """Raise ValueError unless these are the parameters of the configuration."""
-    if differing := sorted(wanted.keys() ^ params.keys()):
+def check_names(params: Mapping[str, np.ndarray], shapes: Mapping[str, tuple[int, ...]]) -> None:
+    """Raise ValueError unless just these parameters are there."""
+    if differing := sorted(shapes.keys() ^ params.keys()):
         raise ValueError(
             f"Not saved: parameters and configuration disagree about {shortened(differing)}."
         )
 
 
-def check_shapes(params: Mapping[str, np.ndarray], wanted: Mapping[str, tuple[int, ...]]) -> str:
-    """The one dtype of all parameters; ValueError for several, or for a shape not wanted."""
-    for name, shape in wanted.items():
+def check_shapes(params: Mapping[str, np.ndarray], shapes: Mapping[str, tuple[int, ...]]) -> str:
+    """The one dtype of all parameters; ValueError for several, or for a wrong shape."""
+    for name, shape in shapes.items():
         if params[name].shape != shape:
             raise ValueError(
                 f"Not saved: {name!r} has shape {list(params[name].shape)}, "

@@ -141,7 +141,7 @@ def _check_complete(stored: Mapping[str, Entry], wanted: Shapes, source: Path) -
 
 
 def check_entry(name: str, entry: Entry, expected: tuple[int, ...], source: Path) -> None:
-    """Raise ValueError, naming the tensor, unless it has this shape and a floating dtype."""
+    """Raise ValueError unless the stored tensor has this shape and a dtype of weights."""
     if entry.shape != expected:
         raise ValueError(
             f"{source}: {name!r} has shape {list(entry.shape)}, "

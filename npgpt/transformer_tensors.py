@@ -22,7 +22,8 @@ from npgpt.checkpoint import (
     check_shapes,
     read_json_object,
     stored_tensors,
-    write_files,
+    warn_of_broken,
+    write_checkpoint,
 )
 from npgpt.gpt2_tensors import WRAPPERS, check_entry
 from npgpt.models.transformer_config import TransformerConfig
@@ -48,7 +49,7 @@ GENERATION = (
 
 
 def load_transformer(
-    folder: Path, dtype: np.dtype
+    folder: Path, *, dtype: np.dtype
 ) -> tuple[TransformerConfig, dict[str, np.ndarray]]:
     """Read config.json, generation_config.json if there is one, and the weights.
 
@@ -74,10 +75,7 @@ def load_transformer(
         params[name] = param.T.copy() if is_matrix(name) else param
     for name, entry in copies.items():
         _check_copy(name, read_tensor(entry), config, params, source)
-    if broken := [n for n, a in params.items() if not np.isfinite([a.min(), a.max()]).all()]:
-        warnings.warn(
-            f"{source}: NaN or infinite values in {shortened(broken)}.", UserWarning, stacklevel=3
-        )
+    warn_of_broken(params, source)
     return config, params
 
 
@@ -120,14 +118,14 @@ def save_transformer(
     """
     wanted = param_shapes(config)
     check_names(params, wanted)
-    raw = {**config.to_dict(), "dtype": check_shapes(params, wanted)}
+    dtype = check_shapes(params, wanted)
     tensors = {
         name if name in ("lm_head.weight", "final_logits_bias") else f"model.{name}": (
             param.T if is_matrix(name) else param
         )
         for name, param in params.items()
     }
-    write_files(Path(folder), raw, tensors)
+    write_checkpoint(Path(folder), config.to_dict(), tensors, dtype)
 
 
 def _raw_config(folder: Path) -> dict[str, Any]:
