@@ -9,7 +9,8 @@
     for token in model.generate(ids):
         print(tokenizer.decode([token]), end="")
 
-`npgpt.generate`, `compare`, `describe`, `trace`, `train`, `evaluate` and `fill_mask` are commands:
+`npgpt.generate`, `compare`, `describe`, `trace`, `train`, `evaluate`, `fill_mask` and
+`translate` are commands:
 `python -m npgpt.generate --help`.
 """
 
@@ -19,16 +20,31 @@ import os
 from typing import TYPE_CHECKING
 
 from npgpt.checkpoint import from_pretrained
+from npgpt.models.bert import BERT
+from npgpt.models.bert_config import BERTConfig
 from npgpt.models.gpt2 import GPT2
 from npgpt.models.gpt2_config import GPT2Config
 from npgpt.models.llama import Llama
 from npgpt.models.llama_config import LlamaConfig
+from npgpt.models.transformer import Transformer
+from npgpt.models.transformer_config import TransformerConfig
 
 if TYPE_CHECKING:
     from npgpt.tokenizer import Tokenizer
 
 __version__ = "0.1.0"
-__all__ = ["GPT2", "GPT2Config", "Llama", "LlamaConfig", "from_pretrained", "load_tokenizer"]
+__all__ = [
+    "BERT",
+    "GPT2",
+    "BERTConfig",
+    "GPT2Config",
+    "Llama",
+    "LlamaConfig",
+    "Transformer",
+    "TransformerConfig",
+    "from_pretrained",
+    "load_tokenizer",
+]
 
 
 def load_tokenizer(name: str | os.PathLike[str], *, revision: str | None = None) -> Tokenizer:

@@ -1,7 +1,7 @@
 """A folder with config.json and safetensors <-> (config, params); `from_pretrained`.
 
-Every tensor is checked against the configuration (`gpt2_tensors.py`) before the first is read. BERT
-is loaded and saved by `bert_tensors.py`, with the tools of this file. Leaves out the vocabulary
+Every tensor is checked against the configuration (`gpt2_tensors.py`) before the first is read. The
+other architectures have files like it. Leaves out the vocabulary
 (`tokenizer.py`), downloads (`hub.py`), and pickles, which are never opened.
 """
 
@@ -39,6 +39,9 @@ MODEL_TYPES = {
     "gpt2": "all",
     "llama": "npgpt.generate, evaluate, compare, train and describe",
     "bert": "npgpt.fill_mask",
+    "bart": "npgpt.translate",
+    "marian": "npgpt.translate",
+    "transformer": "npgpt.translate",
 }
 
 
@@ -47,8 +50,9 @@ def from_pretrained(
 ) -> Any:
     """The model in a folder, in `weights/NAME`, on the hub, or in a `.gguf` file.
 
-    A `GPT2`, `Llama` or `BERT`, by the `model_type` of its config.json or the architecture that the
-    file names. Raises as `load_checkpoint` and `npgpt.gguf_file.load_gguf` do.
+    A `GPT2`, `Llama`, `BERT` or (bart, marian) `Transformer`, by the `model_type` of its
+    config.json or the architecture that the file names. Raises as `load_checkpoint` and
+    `npgpt.gguf_file.load_gguf` do.
     """
     float_type(dtype)  # before a download
     if (path := find_gguf(name)) is not None:
@@ -60,6 +64,11 @@ def from_pretrained(
             from npgpt.models.llama import Llama
 
             return Llama(*load_llama(folder, float_type(dtype)))
+        case "bart" | "marian" | "transformer":
+            from npgpt.models.transformer import Transformer
+            from npgpt.transformer_tensors import load_transformer
+
+            return Transformer(*load_transformer(folder, dtype=float_type(dtype)))
         case "bert":
             from npgpt.bert_tensors import load_bert
             from npgpt.models.bert import BERT

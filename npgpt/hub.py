@@ -36,7 +36,7 @@ def find_folder(
     name: str | os.PathLike[str],
     revision: str | None = None,
     *,
-    files: Literal["model", "tokenizer", "config"] = "model",
+    files: Literal["model", "tokenizer", "config", "spm"] = "model",
 ) -> Path:
     """The folder of a model, downloaded if need be.
 
@@ -44,8 +44,8 @@ def find_folder(
         name: a folder; NAME or `weights/NAME`, looked for here, in the package, and in the clone
             around it; or the id of a repository on the hub.
         revision: a branch, tag or commit of that repository; None is its main branch.
-        files: which files to download: configuration and weights, the vocabulary, or the
-            configuration alone.
+        files: which files to download: configuration and weights, the vocabulary, the
+            configuration alone, or Marian's vocabulary.
 
     Raises FileNotFoundError, ValueError or OSError, one sentence with the way out.
     """
@@ -64,7 +64,12 @@ def find_folder(
         raise FileNotFoundError(f"There is no model {name!r}: looked for the folder {looked}.")
     if importlib.util.find_spec("huggingface_hub") is None:
         raise ImportError(f"{name!r} is no folder here; for the hub: pip install huggingface_hub")
-    fetch = {"model": _fetch_model, "tokenizer": _fetch_tokenizer, "config": _fetch_config}[files]
+    fetch = {
+        "model": _fetch_model,
+        "tokenizer": _fetch_tokenizer,
+        "config": _fetch_config,
+        "spm": _fetch_spm,
+    }[files]
     return fetch(name, revision)
 
 
@@ -130,6 +135,13 @@ def _fetch_tokenizer(repo_id: str, revision: str | None) -> Path:
         f"{repo_id!r} has no vocabulary on the hub, neither tokenizer.json nor vocab.txt nor "
         "vocab.json with merges.txt: name a folder or repository that has one."
     )
+
+
+def _fetch_spm(repo_id: str, revision: str | None) -> Path:
+    folder = _fetch_config(repo_id, revision)
+    for file in ("source.spm", "target.spm", "vocab.json"):
+        _download(repo_id, file, folder.name)
+    return folder
 
 
 def _download(repo_id: str, file: str, revision: str | None, *, only_cached: bool = False) -> Path:

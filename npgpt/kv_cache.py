@@ -55,3 +55,11 @@ class KVCache:
     def advance(self, T: int) -> None:
         """Count T more positions as filled."""
         self.length += T
+
+    def select(self, rows: np.ndarray) -> None:
+        """Go on with these rows of the first batch axis, in this order; a row may stand twice.
+
+        What a beam search needs: each beam takes over the past of the one that it continues.
+        """
+        for array in (*self.keys, *self.values):
+            array[..., : self.length, :] = array[rows][..., : self.length, :]

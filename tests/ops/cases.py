@@ -20,6 +20,7 @@ from npgpt.ops import (
     dropout,
     flash_attention,
     heads,
+    label_smoothing,
     layer_norm,
     linear,
     lm_head,
@@ -204,6 +205,11 @@ CASES = {
         settings=lambda: {"p": 0.3, "rng": np.random.default_rng(7)},
     ),
     "cross_entropy": Case(*functions(cross_entropy, "cross_entropy"), logits_and_targets),
+    "label_smoothing": Case(
+        *functions(label_smoothing, "label_smoothing"),
+        logits_and_targets,
+        settings=lambda: {"smoothing": 0.15},
+    ),
 }
 
 

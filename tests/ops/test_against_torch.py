@@ -63,6 +63,9 @@ def in_torch(name: str) -> Callable[..., Any]:
             tf.linear(x, table).reshape(-1, V), targets.flatten()
         ),
         "cross_entropy": lambda x, targets: tf.cross_entropy(x.reshape(-1, V), targets.flatten()),
+        "label_smoothing": lambda x, targets: tf.cross_entropy(
+            x.reshape(-1, V), targets.flatten(), label_smoothing=0.15
+        ),
     }
     return said[name]
 

@@ -13,7 +13,8 @@ from tests.ops.cases import CASES, Case, cast, operations
 
 # Not dropout, which draws one mask for the whole array, nor losses, which take one mean: their own
 # files test batches.
-STACKABLE = [name for name in CASES if name not in ("dropout", "cross_entropy", "lm_head_loss")]
+WHOLE = ("dropout", "cross_entropy", "lm_head_loss", "label_smoothing")
+STACKABLE = [name for name in CASES if name not in WHOLE]
 DTYPES = [np.float32, np.float64]
 
 

@@ -1,0 +1,119 @@
+"""`python -m npgpt.translate "TEXT" --model …`: what an encoder-decoder makes of a text.
+
+For Marian's translators (extra `spm`), and for models whose characters stand in config.json. Only
+the translation goes to stdout, one line for each line of the text.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+import time
+from collections.abc import Sequence
+from typing import Protocol
+
+from npgpt import cli
+from npgpt.checkpoint import from_pretrained
+from npgpt.hub import find_folder
+from npgpt.models.transformer import Transformer
+
+PROG = "npgpt.translate"
+DEFAULT_MODEL = "Helsinki-NLP/opus-mt-en-zh"
+
+
+class Tokenizer(Protocol):
+    """What is needed of a vocabulary."""
+
+    def encode(self, text: str) -> list[int]: ...
+
+    def decode(self, ids: Sequence[int]) -> str: ...
+
+
+def main(argv: Sequence[str]) -> int:
+    """Run the command; returns the exit code."""
+    args = _parser().parse_args(argv)
+    if (args.text is None) == (args.ids is None):
+        raise ValueError('give either a text ("-" reads it from stdin) or --ids.')
+    model = from_pretrained(args.model, dtype=cli.DTYPES[args.dtype], revision=args.revision)
+    if not isinstance(model, Transformer):
+        raise ValueError(
+            f"{args.model} is no encoder-decoder; continue a text with python -m npgpt.generate."
+        )
+    if args.ids is not None:
+        _write(model, None, None, cli.parse_ids(args.ids), args)
+        return 0
+    text = sys.stdin.read() if args.text == "-" else args.text
+    tokenizer = _load_tokenizer(model, args)
+    for line in text.splitlines():
+        if line.strip():
+            _write(model, tokenizer, line, tokenizer.encode(line), args)
+        elif not args.json:
+            print()
+    return 0
+
+
+def _write(
+    model: Transformer,
+    tokenizer: Tokenizer | None,
+    text: str | None,
+    ids: list[int],
+    args: argparse.Namespace,
+) -> None:
+    start = time.perf_counter()
+    new_ids = model.generate(
+        ids,
+        max_new_tokens=args.max_new_tokens,
+        num_beams=args.beams,
+        length_penalty=args.length_penalty,
+        use_cache=not args.no_cache,
+    )
+    seconds = time.perf_counter() - start
+    translation = None if tokenizer is None else tokenizer.decode(new_ids)
+    if args.json:
+        line = {"text": text, "ids": ids, "translation": translation, "new_ids": new_ids}
+        print(json.dumps(line, ensure_ascii=False), flush=True)
+    else:
+        print(" ".join(map(str, new_ids)) if translation is None else translation, flush=True)
+    if args.verbose:
+        speed = f"{len(new_ids) / seconds:.1f} tokens/s"
+        print(f"{PROG}: {len(ids)} ids read, {len(new_ids)} written, {speed}", file=sys.stderr)
+
+
+def _load_tokenizer(model: Transformer, args: argparse.Namespace) -> Tokenizer:
+    if "grapheme_chars" in model.config.other:
+        from npgpt.character_tables import CharacterTables
+
+        return CharacterTables(model.config)
+    if model.config.model_type != "marian":
+        folder = find_folder(args.model, args.revision, files="config")
+        raise ValueError(
+            f"{folder} is a {model.config.model_type}, whose vocabulary is not read here; give "
+            "--ids."
+        )
+    from npgpt.marian_tokenizer import load_marian_tokenizer
+
+    return load_marian_tokenizer(args.model, revision=args.revision)
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog=f"python -m {PROG}", description="Translate with an encoder-decoder, in NumPy."
+    )
+    add = parser.add_argument
+    add("text", nargs="?", metavar="TEXT", help='the text, line by line; "-" reads stdin')
+    add("--ids", metavar="IDS", help="the source as ids, its end included (in: ids, out: ids)")
+    add("--model", default=DEFAULT_MODEL, help="a folder, weights/NAME, or a hub id (%(default)s)")
+    add("--revision", help="branch, tag or commit on the hub")
+    add("--beams", type=int, metavar="N", help="beginnings kept in play (1: greedy)")
+    add("--length-penalty", type=float, metavar="X", help="above 0 helps long translations")
+    add("--max-new-tokens", type=int, metavar="N", help="default of all three: as the model says")
+    add("--dtype", choices=cli.DTYPES, default="float32")
+    add("--no-cache", action="store_true", help="compute everything anew for each token")
+    add("--json", action="store_true", help="one JSON object per line of text")
+    add("--verbose", action="store_true", help="timings on stderr")
+    return parser
+
+
+if __name__ == "__main__":
+    sys.exit(cli.run(PROG, main))
