@@ -8,30 +8,17 @@ repeated n-grams.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
+
+from npgpt.seq2seq_settings import Settings, search_settings
 
 if TYPE_CHECKING:
     from npgpt.models.transformer import Transformer
     from npgpt.models.transformer_stacks import CrossKV
 
 WORTHLESS = -1e9  # the score of a beam that is not there; finite, so that sums of it compare
-
-
-class Settings(NamedTuple):
-    """How to search; see `generate`."""
-
-    max_new_tokens: int
-    num_beams: int
-    length_penalty: float
-    early_stopping: bool | str
-    use_cache: bool
-    stops: tuple[int, ...]
-    banned: tuple[int, ...]
-    first: int | None  # the token that must come first, if any
-    last: tuple[int, ...]  # those of which one must come last, where nothing else ended the target
-    renormalize: bool  # whether the tokens that may come share the probability of those that not
 
 
 def generate(
@@ -70,8 +57,8 @@ def generate(
     """
     from npgpt.models.transformer import check_ids
 
-    settings = _settings(
-        model, max_new_tokens, num_beams, length_penalty, early_stopping, use_cache
+    settings = search_settings(
+        model.config, max_new_tokens, num_beams, length_penalty, early_stopping, use_cache
     )
     ids, mask = check_ids("input_ids", input_ids, attention_mask)
     cross_kv = model.encode(ids, mask)
@@ -190,43 +177,3 @@ def _log_softmax(x: np.ndarray) -> np.ndarray:
 def _up_to_stop(tokens: list[int], stops: tuple[int, ...]) -> list[int]:
     end = next((i for i, token in enumerate(tokens) if token in stops), len(tokens))
     return tokens[: end + 1]
-
-
-def _settings(
-    model: Transformer,
-    max_new_tokens: int | None,
-    num_beams: int | None,
-    length_penalty: float | None,
-    early_stopping: bool | str | None,
-    use_cache: bool,
-) -> Settings:
-    config = model.config
-    if max_new_tokens is None:
-        max_new_tokens = config.max_position_embeddings
-        if config.max_length is not None:
-            max_new_tokens = min(max_new_tokens, config.max_length - 1)
-    num_beams = config.num_beams if num_beams is None else num_beams
-    for name, value in (("max_new_tokens", max_new_tokens), ("num_beams", num_beams)):
-        if type(value) is not int or value < 1:
-            raise ValueError(f"{name} must be a whole number of at least 1, but is {value!r}.")
-    early_stopping = config.early_stopping if early_stopping is None else early_stopping
-    if early_stopping not in (True, False, "never"):
-        raise ValueError(
-            f'early_stopping must be True, False or "never", but is {early_stopping!r}.'
-        )
-    return Settings(
-        max_new_tokens,
-        num_beams,
-        config.length_penalty if length_penalty is None else length_penalty,
-        early_stopping,
-        use_cache,
-        _as_ids(config.eos_token_id),
-        config.banned_ids,
-        config.forced_bos_token_id,
-        _as_ids(config.forced_eos_token_id),
-        config.renormalize_logits,
-    )
-
-
-def _as_ids(value: int | list[int] | None) -> tuple[int, ...]:
-    return () if value is None else tuple(value) if isinstance(value, list) else (value,)

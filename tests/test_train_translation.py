@@ -7,6 +7,7 @@ import re
 import numpy as np
 import pytest
 
+import npgpt
 from tests.test_examples import helper, matplotlib, run
 
 __all__ = ["matplotlib"]
@@ -90,18 +91,26 @@ def test_padding(words) -> None:
     assert real.tolist() == [[True, True, False], [True] * 3]
 
 
-def test_a_short_run_learns(matplotlib, tmp_path) -> None:
-    """And draws, with or without Chinese glyphs, and saves what npgpt.translate loads."""
-    picture, folder = tmp_path / "cross.png", tmp_path / "model"
-    done = run("train_translation", "--quick", "--out", str(picture), "--save", str(folder))
+def test_a_short_run_learns(tmp_path) -> None:
+    """With nothing but NumPy and npgpt; what it saves is a model that npgpt loads."""
+    done = run("train_translation", "--quick", "--save", str(tmp_path), absent=("matplotlib",))
     assert (done.returncode, done.stderr) == (0, "")
     losses = [float(loss) for loss in re.findall(r"loss (\d+\.\d+)", done.stdout)]
     assert len(losses) == 10
     assert losses[-1] < losses[0] / 2
     assert re.search(r"exact match: \d+\.\d+% of 1,\d\d\d", done.stdout)
     assert "cross-attention: where the decoder looks while it writes 三十四万" in done.stdout
+    assert {path.name for path in tmp_path.iterdir()} == {"config.json", "model.safetensors"}
+    assert npgpt.from_pretrained(tmp_path).num_params() == 22_912
+
+
+def test_picture_of_the_cross_attention(matplotlib, tmp_path) -> None:
+    """With or without Chinese glyphs: a missing one would be a warning, and so an error."""
+    picture = tmp_path / "cross.png"
+    done = run("train_translation", "--quick", "--out", str(picture))
+    assert (done.returncode, done.stderr) == (0, "")
     assert picture.read_bytes().startswith(b"\x89PNG")
-    assert {path.name for path in folder.iterdir()} == {"config.json", "model.safetensors"}
+    assert picture.stat().st_size > 20_000
 
 
 def test_without_matplotlib_the_picture_says_what_to_install(tmp_path) -> None:
