@@ -34,14 +34,14 @@ from npgpt.hub import find_folder
 from npgpt.models.gpt2_config import GPT2Config, param_shapes
 from npgpt.safetensors_file import map_tensor, read_tensor
 
-# Architecture -> the commands that work on it.
+# model_type -> the commands that work on it.
 MODEL_TYPES = {
-    "gpt2": "all",
-    "llama": "npgpt.generate, evaluate, compare, train and describe",
-    "bert": "npgpt.fill_mask",
-    "bart": "npgpt.translate",
-    "marian": "npgpt.translate",
-    "transformer": "npgpt.translate",
+    "gpt2": ("generate", "evaluate", "compare", "describe", "train", "trace"),
+    "llama": ("generate", "evaluate", "compare", "describe", "train"),
+    "bert": ("fill_mask",),
+    "bart": ("translate",),
+    "marian": ("translate",),
+    "transformer": ("translate",),
 }
 
 
@@ -79,21 +79,30 @@ def from_pretrained(
     return GPT2(*load_checkpoint(folder, dtype=dtype))
 
 
-def check_gpt2(name: str | os.PathLike[str], command: str, revision: str | None = None) -> None:
-    """Raise ValueError, before any weights are read, unless a model is a GPT-2.
+def check_works(
+    name: str | os.PathLike[str], command: str, revision: str | None = None, who: str = ""
+) -> None:
+    """Raise ValueError, before any weights are read, where a command cannot work on a model.
 
-    For a `command` that speaks of GPT-2's own parts; names those that work on the model.
+    Args:
+        command: "trace" for `npgpt.trace`; `who` says so in other words.
     """
     if (path := find_gguf(name)) is not None:
-        kind = read_gguf_header(path).settings.get("general.architecture")
+        kind = str(read_gguf_header(path).settings.get("general.architecture"))
     else:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # they come again when the model is loaded
             kind = model_type(find_folder(name, revision, files="config") / "config.json")
-    if kind in MODEL_TYPES and kind != "gpt2":
+    check_kind(kind, name, command, who)
+
+
+def check_kind(kind: str, name: str | os.PathLike[str], command: str, who: str = "") -> None:
+    """As `check_works`, of a `model_type` that is known already."""
+    working = MODEL_TYPES.get(kind, (command,))  # else loading says what is unknown
+    if command not in working:
         raise ValueError(
-            f"{os.fspath(name)!r} is a {kind}, and {command} knows the parts of a GPT-2 only; what "
-            f"works on it: {MODEL_TYPES[kind]}."
+            f"{os.fspath(name)!r} is a {kind}, on which {who or f'npgpt.{command}'} does not work; "
+            f"what does: {', '.join(f'npgpt.{each}' for each in working)}."
         )
 
 

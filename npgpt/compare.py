@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from npgpt import cli
-from npgpt.checkpoint import from_pretrained
+from npgpt.checkpoint import check_works, from_pretrained
 from npgpt.compare_report import Comparison, TokenText, as_json, as_text
 from npgpt.differences import (
     Difference,
@@ -50,6 +50,7 @@ def main(argv: Sequence[str]) -> int:
     _check(args)
     against = args.against or ("hf" if args.dump is None else None)
     dump = read_stations(against) if against not in (None, "hf") else None
+    check_works(args.model, "compare", args.revision)
     tokenizer = _load_tokenizer(args)
     ids = _read_ids(args, tokenizer, dump)
     source = find_gguf(args.model) or find_folder(args.model, args.revision)

@@ -15,7 +15,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from npgpt import cli, describe_llama
-from npgpt.checkpoint import model_type, read_config
+from npgpt.checkpoint import check_kind, model_type, read_config
 from npgpt.checkpoint_files import read_raw_config
 from npgpt.describe_report import Setting, as_json, as_text
 from npgpt.diagram import mermaid
@@ -85,7 +85,8 @@ def _find_config(name: str) -> GPT2Config | LlamaConfig:
         raise FileNotFoundError(f"there is no file {name}; name a config.json or a model.")
     if not path.is_file():
         path = find_folder(name, files="config") / "config.json"
-    if model_type(path) == "llama":
+    check_kind(kind := model_type(path), name, "describe")
+    if kind == "llama":
         return LlamaConfig.from_dict(read_raw_config(path), str(path))
     config = read_config(path)
     if "model_type" not in config.other and replace(config, other={}) == GPT2Config():

@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from npgpt import cli
-from npgpt.checkpoint import from_pretrained
+from npgpt.checkpoint import check_works, from_pretrained
 from npgpt.data import read_text, text_files
 from npgpt.decoding import end_of_text_ids
 from npgpt.gguf_file import find_gguf
@@ -52,6 +52,7 @@ def main(argv: Sequence[str]) -> int:
     args = _parser().parse_args(argv)
     from npgpt.tokenizer import load_tokenizer
 
+    check_works(args.model, "evaluate", args.revision)
     tokenizer = load_tokenizer(args.model, revision=args.revision)
     model = from_pretrained(args.model, dtype=cli.DTYPES[args.dtype], revision=args.revision)
     context, stride = _window_sizes(args, model.context)

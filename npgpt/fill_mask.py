@@ -15,9 +15,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from npgpt import cli
-from npgpt.checkpoint import from_pretrained
-from npgpt.checkpoint_files import read_raw_config
-from npgpt.hub import find_folder
+from npgpt.checkpoint import check_works, from_pretrained
 from npgpt.models.bert import BERT
 from npgpt.ops.softmax import softmax_forward
 from npgpt.text_columns import left, width
@@ -38,7 +36,7 @@ def main(argv: Sequence[str]) -> int:
     """Run the command; returns the exit code."""
     args = _parser().parse_args(argv)
     _check(args)
-    _check_is_bert(args)
+    check_works(args.model, "fill_mask", args.revision)
     given = args.text if args.ids is None else args.ids
     given = sys.stdin.read().rstrip("\n") if given == "-" else given
     if args.ids is None:  # before the weights are loaded: bad input should not wait for them
@@ -132,15 +130,6 @@ def _check(args: argparse.Namespace) -> None:
         raise ValueError(f"--top-k must be at least 1, but is {args.top_k}.")
     if args.mask_id is not None and args.ids is None:
         raise ValueError("--mask-id goes with --ids; a text says where the mask is by itself.")
-
-
-def _check_is_bert(args: argparse.Namespace) -> None:
-    path = find_folder(args.model, args.revision, files="config") / "config.json"
-    if (kind := read_raw_config(path).get("model_type", "gpt2")) != "bert":
-        raise ValueError(
-            f"{path}: model_type is {kind!r}, but only 'bert' fills masks; npgpt.generate "
-            "continues a text."
-        )
 
 
 def _parser() -> argparse.ArgumentParser:

@@ -13,7 +13,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from npgpt import cli
-from npgpt.checkpoint import from_pretrained
+from npgpt.checkpoint import check_works, from_pretrained
 from npgpt.decoding import end_of_text_ids
 
 if TYPE_CHECKING:
@@ -30,6 +30,7 @@ def main(argv: Sequence[str]) -> int:
     _check(args)
     given = args.prompt if args.ids is None else args.ids
     given = sys.stdin.read() if given == "-" else given
+    check_works(args.model, "generate", args.revision)
     if args.ids is None:  # before the weights are loaded: bad input should not wait for them
         tokenizer, text = _load_tokenizer(args), given
         ids = tokenizer.encode(text, allowed_special="all" if args.special else set())

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from npgpt import cli
-from npgpt.checkpoint import check_gpt2, from_pretrained
+from npgpt.checkpoint import check_works, from_pretrained
 from npgpt.journey import (
     Pass,
     corrections,
@@ -40,9 +40,9 @@ def main(argv: Sequence[str]) -> int:
     """Run the command; returns the exit code."""
     args = _parser().parse_args(argv)
     _check(args)
+    check_works(args.model, "trace", args.revision)
     tokenizer = _load_tokenizer(args)
     ids = _read_ids(args, tokenizer)
-    check_gpt2(args.model, PROG, args.revision)
     model = from_pretrained(args.model, dtype=cli.DTYPES[args.dtype], revision=args.revision)
     _check_numbers(args, model, ids)
     bytes_of = {} if tokenizer is None else tokenizer.bytes_of

@@ -15,7 +15,7 @@ import numpy as np
 
 from npgpt import cli, data, windows
 from npgpt.atomic import clear_litter
-from npgpt.checkpoint import from_pretrained
+from npgpt.checkpoint import check_works, from_pretrained
 from npgpt.gguf_file import find_gguf
 from npgpt.models.gpt2 import GPT2
 from npgpt.models.gpt2_config import GPT2Config, init_params
@@ -125,6 +125,7 @@ def _initial_model(settings: argparse.Namespace) -> GPT2 | Llama | None:
             f"a run starts from a folder, whose vocabulary files it keeps, but {settings.init!r} "
             f"is the file {path}."
         )
+    check_works(settings.init, "train")
     model: GPT2 | Llama = from_pretrained(settings.init, dtype=cli.DTYPES[settings.dtype])
     if isinstance(model, Llama):
         model.config = replace(model.config, attention_dropout=settings.dropout)

@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from typing import Protocol
 
 from npgpt import cli
-from npgpt.checkpoint import from_pretrained
+from npgpt.checkpoint import check_works, from_pretrained
 from npgpt.hub import find_folder
 from npgpt.models.transformer import Transformer
 
@@ -35,11 +35,8 @@ def main(argv: Sequence[str]) -> int:
     args = _parser().parse_args(argv)
     if (args.text is None) == (args.ids is None):
         raise ValueError('give either a text ("-" reads it from stdin) or --ids.')
+    check_works(args.model, "translate", args.revision)
     model = from_pretrained(args.model, dtype=cli.DTYPES[args.dtype], revision=args.revision)
-    if not isinstance(model, Transformer):
-        raise ValueError(
-            f"{args.model} is no encoder-decoder; continue a text with python -m npgpt.generate."
-        )
     if args.ids is not None:
         _write(model, None, None, cli.parse_ids(args.ids), args)
         return 0

@@ -47,6 +47,7 @@ def smollm2(gguf: None) -> str:
     return "smollm2"
 
 
+@pytest.fixture(scope="session")
 def spm() -> None:
     """Skip where Marian's vocabularies cannot be read or made."""
     if importlib.util.find_spec("sentencepiece") is None:

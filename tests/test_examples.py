@@ -97,7 +97,7 @@ def test_the_default_is_what_there_is() -> None:
 @pytest.mark.parametrize("path", sorted(EXAMPLES.glob("*.py")), ids=lambda path: path.stem)
 def test_examples_are_short_and_need_nothing_else(path: Path) -> None:
     source = path.read_text(encoding="utf-8")
-    assert len(source.splitlines()) < 120
+    assert len(source.splitlines()) < (200 if path.stem in BENCHMARK else 120)
     assert source.startswith('"""')
     siblings = {each.stem for each in EXAMPLES.glob("*.py")}
     for found in imports_of(source, ""):
@@ -105,7 +105,8 @@ def test_examples_are_short_and_need_nothing_else(path: Path) -> None:
         if package in sys.stdlib_module_names or package in {"numpy", "npgpt", *siblings}:
             continue
         assert found.lazy, found.name
-        assert package in {"torch", "matplotlib"}, found.name
+        peers = {"transformers", "gpt2"} if path.stem in BENCHMARK else set()  # picoGPT's gpt2.py
+        assert package in {"torch", "matplotlib"} | peers, found.name
 
 
 def test_backward_of_the_six_steps_fits_on_two_screens() -> None:

@@ -156,8 +156,8 @@ def test_trace_knows_gpt2_only(folder, capsys) -> None:
     said = capsys.readouterr()
     assert said.out == ""
     assert said.err == (
-        f"npgpt.trace: error: {str(folder)!r} is a llama, and npgpt.trace knows the parts of a "
-        "GPT-2 only; what works on it: npgpt.generate, evaluate, compare, train and describe.\n"
+        f"npgpt.trace: error: {str(folder)!r} is a llama, on which npgpt.trace does not work; what "
+        "does: npgpt.generate, npgpt.evaluate, npgpt.compare, npgpt.describe, npgpt.train.\n"
     )
 
 

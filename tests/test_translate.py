@@ -107,7 +107,7 @@ def test_models_that_do_not_translate(capsys, rng, tmp_path) -> None:
     folder = write_tiny_model(tmp_path / "gpt2")
     code, _, err = run(capsys, "a", "--model", str(folder))
     assert (code, err.count("\n")) == (2, 1)
-    assert "is no encoder-decoder; continue a text with python -m npgpt.generate." in err
+    assert "is a gpt2, on which npgpt.translate does not work; what does: npgpt.generate," in err
     random_transformer(rng, model_type="bart").save_pretrained(tmp_path / "bart")
     code, _, err = run(capsys, "a", "--model", str(tmp_path / "bart"))
     assert (code, err.count("\n")) == (2, 1)
