@@ -27,7 +27,7 @@ ABOUT_ANIMALS = {
 }
 ABOUT_STORIES = [
     "once upon a [MASK] there was a king",
-    "“ i will give you my [MASK] , ” said the king .",
+    "“ i will give you my [MASK] , ” he said",
     "she [MASK] to the door and looked out .",
 ]
 
