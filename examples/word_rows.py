@@ -26,9 +26,9 @@ ABOUT_ANIMALS = {
     "who says [MASK] ? it is the dog , who lives on the [MASK] .": ["woof", "porch"],
 }
 ABOUT_STORIES = [
-    "once upon a [MASK] there was a king who had a beautiful daughter .",
-    "the [MASK] said to the king , “ give me your daughter ! ”",
-    "he was very hungry , and he [MASK] all the bread .",
+    "once upon a [MASK] there was a king",
+    "“ i will give you my [MASK] , ” he said",
+    "she [MASK] to the door and looked out .",
 ]
 
 
