@@ -26,10 +26,11 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from benchmark_growth import attention_memory, growth, picture
+from benchmark_growth import attention_memory, growth, picture, profile
 from benchmark_work import NEW, PROMPT
 from show import heading
 
+from npgpt.memory import keep_freed_memory
 from npgpt.models.gpt2 import GPT2
 from npgpt.models.gpt2_config import GPT2Config, init_params
 
@@ -43,6 +44,7 @@ WORKS = {
     "train 1 1024": "training step 1 x 1,024 with AdamW",
     "first": "process start to first token",
 }
+PARTS = ["speed", "profile", "memory", "growth"]
 QUICK = {"n_layer": 2, "n_embd": 64, "n_head": 2, "vocab_size": 500}
 
 
@@ -147,6 +149,7 @@ def main() -> None:
     )
     parser.add_argument("--rounds", type=int, default=3, help="processes of each program (3)")
     parser.add_argument("--repeats", type=int, default=3, help="measurements in each process (3)")
+    parser.add_argument("--parts", nargs="+", choices=PARTS, default=PARTS, help="(all)")
     parser.add_argument("--json", metavar="FILE", help="write everything there as well")
     parser.add_argument("--plot", metavar="FILE", help="draw the growth (extra `plot`)")
     parser.add_argument("--llm-c", nargs="+", default=[], metavar="PROGRAM")
@@ -156,20 +159,25 @@ def main() -> None:
     found: dict[str, Any] = {"machine": machine()}
     heading("benchmark", "where and when")
     print("\n".join(f"  {name:<14} {value}" for name, value in found["machine"].items()))
-    with tempfile.TemporaryDirectory() as folder:
-        GPT2(config, init_params(config, np.random.default_rng(0), np.float32)).save_pretrained(
-            folder
-        )
+    if "speed" in args.parts:
         heading("speed", f"{config.n_layer} layers of {config.n_embd}, random weights, float32")
-        found["pairs"] = pairs(args, folder)
-    heading("memory", "attention alone, 12 heads of 64: beyond its inputs and outputs")
-    found["attention"] = attention_memory(
-        [64, 128] if args.quick else [512, 1024, 2048, 4096, 8192]
-    )
-    heading("growth", "a forward pass, and a training step with its optimizer")
-    found["growth"] = growth(args.quick)
+        with tempfile.TemporaryDirectory() as folder:
+            rng = np.random.default_rng(0)
+            GPT2(config, init_params(config, rng, np.float32)).save_pretrained(folder)
+            found["pairs"] = pairs(args, folder)
+    keep_freed_memory()  # as all commands of npgpt do
+    if "profile" in args.parts:
+        heading("profile", "where the time goes, by operation")
+        found["profile"] = profile(args.quick)
+    if "memory" in args.parts:
+        heading("memory", "attention alone, 12 heads of 64: beyond its inputs and outputs")
+        lengths = [64, 128] if args.quick else [512, 1024, 2048, 4096, 8192]
+        found["attention"] = attention_memory(lengths)
+    if "growth" in args.parts:
+        heading("growth", "a forward pass, and a training step with its optimizer")
+        found["growth"] = growth(args.quick)
     if args.plot:
-        picture(found["growth"], found["attention"], args.plot)
+        picture(found.get("growth", []), found.get("attention", []), args.plot)
         print(f"  drawn: {args.plot}")
     if args.json:
         Path(args.json).write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import cProfile
+import pstats
 import statistics
 import time
 import tracemalloc
@@ -18,6 +20,13 @@ from npgpt.ops.mask import causal_mask
 from npgpt.optim import adamw_step, new_adamw_state
 
 H, D_H = 12, 64
+SMALL: dict[str, Any] = {"n_layer": 2, "n_embd": 64, "n_head": 2, "vocab_size": 500}
+OPERATIONS = {
+    *(f"{name}_{way}" for way in ("forward", "backward") for name in (
+        "linear", "flash_attention", "gelu_tanh", "layer_norm", "lm_head", "lookup"
+    )),
+    "lm_head_loss_forward", "adamw_step",
+}  # fmt: skip
 Rows = list[dict[str, Any]]
 
 
@@ -62,7 +71,6 @@ def memory_of(
 
 def growth(quick: bool) -> Rows:
     """Seconds and peak memory against T, B and the size of the model, each alone."""
-    small: dict[str, Any] = {"n_layer": 2, "n_embd": 64, "n_head": 2, "vocab_size": 500}
     sizes: dict[str, dict[str, Any]] = {
         "6 x 256": {"n_layer": 6, "n_embd": 256, "n_head": 4},
         "6 x 512": {"n_layer": 6, "n_embd": 512, "n_head": 8},
@@ -75,7 +83,7 @@ def growth(quick: bool) -> Rows:
     rows: Rows = []
     print(f"  {'':5} {'model':>10} {'B':>3} {'T':>6} {'forward':>10} {'step':>10} {'its peak':>16}")
     for along, B, T, name in cases[:2] if quick else cases:
-        model = random_model(**(small if quick else sizes[name]))
+        model = random_model(**(SMALL if quick else sizes[name]))
         rows.append({"along": along, "model": name, "B": B, "T": T, **cost(model, B, T)})
         row = rows[-1]
         print(
@@ -112,6 +120,36 @@ def cost(model: GPT2, B: int, T: int) -> dict[str, float]:
     return {"forward": forward, "step": median(step), "peak": peak_of(step)}
 
 
+def profile(quick: bool) -> Rows:
+    """Where the time goes, by operation: a prefill and a training step of 1,024 tokens."""
+    model, T = (random_model(**SMALL), 64) if quick else (random_model(), 1024)
+    ids = np.random.default_rng(1).integers(0, model.config.vocab_size, (1, T + 1))
+    state = new_adamw_state(model.params)
+
+    def step() -> None:
+        _, grads = model.loss_and_grads(ids[:, :-1], ids[:, 1:])
+        adamw_step(model.params, grads, state, step=1, lr=1e-4)
+
+    rows: Rows = []
+    works: list[tuple[str, Callable[[], object]]] = [
+        ("prefill", lambda: model(ids[:, :-1], last_only=True)),
+        ("step", step),
+    ]
+    for work, call in works:
+        call()
+        profiler = cProfile.Profile()
+        profiler.runcall(call)
+        stats = pstats.Stats(profiler).get_stats_profile()
+        named = {name: f.cumtime for name, f in stats.func_profiles.items() if name in OPERATIONS}
+        row = {"work": work, "all": stats.total_tt, **named}
+        rows.append(row)
+        parts = sorted(named.items(), key=lambda part: -part[1])
+        print(f"  {work} of {T:,} tokens: {stats.total_tt:.3f} s")
+        for name, seconds in parts:
+            print(f"    {name:<26} {seconds:8.3f} s {seconds / stats.total_tt:7.1%}")
+    return rows
+
+
 def picture(rows: Rows, attention: Rows, path: str) -> None:
     """Four panels: time and memory against T, time against B and model, memory of attention."""
     from plots import pyplot
@@ -137,9 +175,11 @@ def picture(rows: Rows, attention: Rows, path: str) -> None:
         panels[1, 1].plot(
             [r["T"] for r in chosen], [r[name] / 1e6 for r in chosen], "o-", label=name
         )
-    panels[1, 1].set(
-        xlabel="T", ylabel="MB", title="memory of attention alone", xscale="log", yscale="log"
-    )
+    panels[1, 1].set(xlabel="T", ylabel="MB", title="memory of attention alone")
+    panels[1, 1].set(xscale="log", yscale="log")
+    lengths = [row["T"] for row in attention]
+    panels[1, 1].set_xticks(lengths, [f"{T:,}" for T in lengths])
+    panels[1, 1].minorticks_off()
     for panel in panels.flat:
         panel.legend()
         panel.grid(alpha=0.3)

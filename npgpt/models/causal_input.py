@@ -32,3 +32,12 @@ def new_positions(past: int, T: int, attention_mask: np.ndarray | None) -> np.nd
     if attention_mask is None:
         return np.arange(past, past + T)
     return np.maximum(np.cumsum(attention_mask != 0, axis=-1) - 1, 0)[..., past:]
+
+
+def check_positions(positions: np.ndarray, context: int) -> None:
+    """Raise ValueError unless every position has a row in a table of `context` rows."""
+    if positions.max() >= context:
+        raise ValueError(
+            f"the text is {positions.max() + 1} tokens long, but the model has positions for "
+            f"{context}; shorten it."
+        )

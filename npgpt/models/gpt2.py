@@ -15,7 +15,7 @@ import numpy as np
 
 from npgpt import decoding
 from npgpt.kv_cache import KVCache
-from npgpt.models.causal_input import check_input, new_positions
+from npgpt.models.causal_input import check_input, check_positions, new_positions
 from npgpt.models.gpt2_block import (
     BlockSaved,
     Observer,
@@ -130,7 +130,8 @@ class GPT2:
         past = 0 if kv is None else kv.length
         ids, attention_mask = check_input(ids, attention_mask, past)
         T = ids.shape[-1]
-        positions = self._positions(past, T, attention_mask)
+        positions = new_positions(past, T, attention_mask)
+        check_positions(positions, self.context)
         mask = attention_mask_for(T, past + T, attention_mask)
 
         x, wte = lookup_forward(ids, self.params["wte.weight"])  # [..., T] -> [..., T, d]
@@ -153,9 +154,8 @@ class GPT2:
         """ln_f and lm_head, which is wte itself where the two are tied (article chapter 10)."""
         x, ln_f = self._last_norm(x)
         station(observe, "ln_f", x)
-        logits, head = lm_head_forward(
-            x, self.params[self._head_name]
-        )  # [..., T, d] -> [..., T, V]
+        table = self.params[self._head_name]
+        logits, head = lm_head_forward(x, table)  # [..., T, d] -> [..., T, V]
         station(observe, "logits", logits)
         return logits, ln_f, head
 
@@ -244,13 +244,3 @@ class GPT2:
     @property
     def _head_name(self) -> str:
         return "wte.weight" if self.config.tie_word_embeddings else "lm_head.weight"
-
-    def _positions(self, past: int, T: int, attention_mask: np.ndarray | None) -> np.ndarray:
-        """Positions of the T new tokens, each of which needs a row of wpe."""
-        positions = new_positions(past, T, attention_mask)
-        if positions.max() >= self.context:
-            raise ValueError(
-                f"the text is {positions.max() + 1} tokens long, but the model has positions for "
-                f"{self.context}; shorten it."
-            )
-        return positions
