@@ -202,9 +202,8 @@ class GPT2:
         x, ln_f = self._last_norm(x)
         table = self.params[self._head_name]
         loss, saved_loss = lm_head_loss_forward(x, np.asarray(targets), table)
-        dx, dhead = lm_head_loss_backward(1.0, saved_loss)
         saved = GPT2Saved(wte, wpe, embd_dropout, blocks, ln_f, (x, table))
-        return loss, self._backward_from(dx, dhead, saved)
+        return loss, self._backward_from(*lm_head_loss_backward(1.0, saved_loss), saved)
 
     def new_kv_cache(self, batch: tuple[int, ...] = (), capacity: int | None = None) -> KVCache:
         """An empty cache for ids [*batch, T], with room for `capacity` (n_positions) tokens."""

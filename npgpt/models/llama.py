@@ -20,8 +20,8 @@ from npgpt.models.gpt2_block import Observer, Params, station
 from npgpt.models.llama_block import BlockSaved, block_backward, block_forward
 from npgpt.models.llama_config import LlamaConfig
 from npgpt.ops import lm_head, lookup, rms_norm
-from npgpt.ops.cross_entropy import cross_entropy_backward, cross_entropy_forward
 from npgpt.ops.lm_head import lm_head_backward, lm_head_forward
+from npgpt.ops.lm_head_loss import lm_head_loss_backward, lm_head_loss_forward
 from npgpt.ops.lookup import lookup_backward, lookup_forward
 from npgpt.ops.mask import attention_mask_for
 from npgpt.ops.rms_norm import rms_norm_backward, rms_norm_forward
@@ -166,14 +166,16 @@ class Llama:
 
         A tied table gets both its contributions: as lm_head and as lookup (article 10.2).
         """
-        grads: Params = {}
-        dx, grads[self._head_name] = lm_head_backward(dlogits, saved.lm_head)
+        return self._backward_from(*lm_head_backward(dlogits, saved.lm_head), saved)
+
+    def _backward_from(self, dx: np.ndarray, dhead: np.ndarray, saved: LlamaSaved) -> Params:
+        """The way back from below lm_head; the gradient of its table, `dhead`, is used up."""
+        grads: Params = {self._head_name: dhead}
         dx, grads["norm.weight"] = rms_norm_backward(dx, saved.norm)
         for n in reversed(range(self.config.num_hidden_layers)):
             dx = block_backward(dx, saved.blocks[n], n, grads)
-        dtable = lookup_backward(dx, saved.embed_tokens)
-        tied = self.config.tie_word_embeddings
-        grads["embed_tokens.weight"] = dtable + grads["embed_tokens.weight"] if tied else dtable
+        name = "embed_tokens.weight"
+        grads[name] = lookup_backward(dx, saved.embed_tokens, add_to=grads.get(name))
         return {name: grads[name] for name in self.params}
 
     def loss_and_grads(
@@ -191,9 +193,14 @@ class Llama:
             targets: like ids, already shifted: targets[t] is the token that follows ids[t].
             attention_mask, rng: see `forward`.
         """
-        logits, saved = self.forward(ids, attention_mask, rng=rng, flash=True)
-        loss, saved_loss = cross_entropy_forward(logits, np.asarray(targets))
-        return loss, self.backward(cross_entropy_backward(1.0, saved_loss), saved)
+        x, embed_tokens, blocks = self._trunk(
+            ids, attention_mask, None, rng, None, flash=True, keep=True
+        )
+        x, norm = rms_norm_forward(x, self.params["norm.weight"], eps=self.config.rms_norm_eps)
+        table = self.params[self._head_name]
+        loss, saved_loss = lm_head_loss_forward(x, np.asarray(targets), table)
+        saved = LlamaSaved(embed_tokens, blocks, norm, (x, table))
+        return loss, self._backward_from(*lm_head_loss_backward(1.0, saved_loss), saved)
 
     def new_kv_cache(self, batch: tuple[int, ...] = (), capacity: int | None = None) -> KVCache:
         """An empty cache for ids [*batch, T], with room for `capacity` (`context`) tokens.

@@ -54,6 +54,7 @@ PADDING = {"tied": ([8, 3, 5], "left"), "llama3": ([4, 7], "right")}
 @contextmanager
 def all_in_float64() -> Iterator[None]:
     """transformers computes RMSNorm, softmax and angles in float32 whatever the dtype; not here."""
+    import safetensors.torch  # noqa: F401  # its table of dtypes must not be made in here
     import torch
 
     with mock.patch.multiple(torch, float=torch.float64, float32=torch.float64):
