@@ -1,8 +1,8 @@
 """Keep freed memory for the next array, instead of handing it back to the system each time.
 
 NumPy allocates an array for every result. From a few hundred kilobytes on, the C library of Linux
-asks the system for fresh pages each time, and the system zeroes them: a quarter of a training step
-of GPT-2 small goes there. Kept pages are simply used again. Leaves out other systems, where
+asks the system for fresh pages each time, and the system zeroes them; kept pages are simply used
+again, which saved a quarter of a training step of GPT-2 small. Leaves out other systems, where
 nothing is done.
 """
 
