@@ -135,13 +135,13 @@ def _window_sizes(args: argparse.Namespace, positions: int) -> tuple[int, int]:
 
 def _transformers(args: argparse.Namespace) -> Callable[[np.ndarray], np.ndarray]:
     """The same model in transformers, eager attention, as a function of ids."""
+    if (path := find_gguf(args.model)) is not None:
+        raise ValueError(f"--against-hf reads a folder, but {args.model!r} is the file {path}.")
     try:
         import torch
         from transformers import AutoModelForCausalLM
     except ImportError as error:
         raise ImportError("--against-hf needs: pip install 'npgpt[hf]'") from error
-    if (path := find_gguf(args.model)) is not None:
-        raise ValueError(f"--against-hf reads a folder, but {args.model!r} is the file {path}.")
     folder = find_folder(args.model, args.revision)
     model = AutoModelForCausalLM.from_pretrained(
         folder, dtype=getattr(torch, args.dtype), attn_implementation="eager"
