@@ -25,12 +25,14 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
+from npgpt.memory import keep_freed_memory  # before NumPy, whose threads npgpt sets up
+
+# isort: split
 import numpy as np
 from benchmark_growth import attention_memory, growth, picture, profile
 from benchmark_work import NEW, PROMPT
 from show import heading
 
-from npgpt.memory import keep_freed_memory
 from npgpt.models.gpt2 import GPT2
 from npgpt.models.gpt2_config import GPT2Config, init_params
 

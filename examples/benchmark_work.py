@@ -14,9 +14,10 @@ import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import numpy as np
+if TYPE_CHECKING:
+    import numpy as np
 
 Step = Callable[[], object]
 NEW = 64  # tokens that `decode` adds to a prompt of PROMPT
@@ -26,6 +27,8 @@ LEARNING_RATE, BETAS, DECAY, CLIP = 1e-4, (0.9, 0.95), 0.1, 1.0
 
 def ids_of(vocab_size: int, *shape: int) -> np.ndarray:
     """The same random text for all programs."""
+    import numpy as np  # after npgpt, which sets up NumPy's threads as its commands do
+
     return np.random.default_rng(1).integers(0, vocab_size, shape)
 
 
@@ -97,6 +100,8 @@ def in_transformers(work: str, numbers: list[int], folder: str) -> Step:
 
 def in_picogpt(work: str, numbers: list[int], folder: str, checkout: str) -> Step:
     """Its own code on the same weights, nested as it wants them."""
+    import numpy as np
+
     import npgpt
 
     sys.path.insert(0, checkout)

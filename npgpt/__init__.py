@@ -17,7 +17,13 @@
 from __future__ import annotations
 
 import os
+import sys
 from typing import TYPE_CHECKING
+
+if "numpy" not in sys.modules:
+    # For how long OpenBLAS's threads stay awake after a product: 2^20 clock cycles. Read when NumPy
+    # is imported; where that was before, `npgpt/threads.py`, which needs it, does without.
+    os.environ.setdefault("OPENBLAS_THREAD_TIMEOUT", "20")
 
 from npgpt.checkpoint import from_pretrained
 from npgpt.models.bert import BERT

@@ -2,31 +2,120 @@
 
 NumPy lets go of the interpreter's lock inside its loops, so threads do help where the parts are
 large. Only for parts of which each writes arrays of its own: then the result does not depend on
-the number of threads. Matrix products are left out, since BLAS has threads of its own.
+the number of threads, except that BLAS may round a product differently on one thread than on two.
 """
 
 from __future__ import annotations
 
+import ctypes
 import os
+from collections import deque
 from collections.abc import Callable, Iterable
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor, wait
+from functools import cache
+from threading import Lock
 from typing import TypeVar
+
+import numpy as np
 
 Part = TypeVar("Part")
 
+# After a product OpenBLAS's threads stand by for the next, awake and by default for a tenth of a
+# second, in which they keep the processors from ours. `npgpt/__init__.py` asks for less in time.
+OPENBLAS_RESTS = "OPENBLAS_THREAD_TIMEOUT" in os.environ
+
+_blas_is_held = Lock()
+
 
 def each(function: Callable[[Part], object], parts: Iterable[Part]) -> None:
-    """Call `function` with every part; what one of them raises is raised here."""
-    with ThreadPoolExecutor(thread_count()) as pool:
-        for _ in pool.map(function, parts):
-            pass
+    """Call `function` with every part; what one of them raises is raised here.
+
+    For work without matrix products, as BLAS has threads of its own; else `each_with_products`.
+    """
+    _in_threads(function, parts, thread_count())
+
+
+def each_with_products(function: Callable[[Part], object], parts: Iterable[Part]) -> None:
+    """The same for work with matrix products, which each part then does on its own thread.
+
+    Threads that each ask for all the threads of BLAS wait for one another, so BLAS is held to one
+    meanwhile. Where that cannot be, the parts come one after the other and leave BLAS its threads.
+    """
+    openblas = _openblas()
+    if openblas is None or not OPENBLAS_RESTS or thread_count() == 1:
+        for part in parts:
+            function(part)
+        return
+    ask, tell = openblas
+    # The number is the process's: without the lock a second caller would find, and put back, a 1.
+    with _blas_is_held:
+        count = ask()
+        tell(1)
+        try:
+            _in_threads(function, parts, count)
+        finally:
+            tell(count)
 
 
 def thread_count() -> int:
-    """As many as BLAS takes: OMP_NUM_THREADS, or else one for each processor given to us."""
+    """As many as BLAS takes, or, where it cannot be asked, as it takes as a rule.
+
+    That is OMP_NUM_THREADS, or else one for each processor given to us.
+    """
+    if (openblas := _openblas()) is not None:
+        return openblas[0]()
     wanted = os.environ.get("OMP_NUM_THREADS", "")
     if wanted.isdecimal() and int(wanted) > 0:
         return int(wanted)
     if hasattr(os, "sched_getaffinity"):
         return len(os.sched_getaffinity(0))
     return os.cpu_count() or 1
+
+
+@cache
+def _openblas() -> tuple[Callable[[], int], Callable[[int], None]] | None:
+    """What asks and what sets OpenBLAS's number of threads; None if NumPy has another BLAS."""
+    try:
+        library = ctypes.CDLL(np._core._multiarray_umath.__file__)  # type: ignore[attr-defined]
+    except (AttributeError, OSError):
+        return None
+    # As the wheels of NumPy name it, and as it is named by those who build it themselves.
+    for name in ("scipy_openblas_{}_num_threads64_", "openblas_{}_num_threads"):
+        ask, tell = (getattr(library, name.format(verb), None) for verb in ("get", "set"))
+        if ask is not None and tell is not None:
+            return ask, tell
+    return None
+
+
+def _in_threads(function: Callable[[Part], object], parts: Iterable[Part], count: int) -> None:
+    """The caller's thread is one of the `count`: it would only sleep, and what wakes up in its
+    stead may find itself on the processor of another, with one left idle."""
+    waiting = deque(parts)
+
+    def work() -> None:
+        while waiting:
+            try:
+                part = waiting.popleft()
+            except IndexError:  # another thread was quicker
+                return
+            function(part)
+
+    others = [_pool(count - 1).submit(work) for _ in range(min(count, len(waiting)) - 1)]
+    try:
+        work()
+    finally:
+        wait(others)
+    for other in others:
+        other.result()
+
+
+@cache
+def _pool(count: int) -> ThreadPoolExecutor:
+    """Kept, as to start threads takes as long as many an operation."""
+    return ThreadPoolExecutor(count)
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(
+        after_in_child=_pool.cache_clear
+    )  # a child has none of its parent's threads

@@ -13,11 +13,20 @@ takes the six steps (`npgpt.layers.attention`).
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from functools import reduce
 
 import numpy as np
 
-ROWS, KEYS = 128, 512  # sizes of a tile; measured, but anything near is as good
+from npgpt.threads import each_with_products, thread_count
+
+ROWS, KEYS = 128, 1024  # sizes of a tile; measured, but anything near is as good
+MANY = 1 << 19  # scores from which several threads are quicker
+
+Part = tuple[int | slice, ...]
+
+# highest score, Σ exp(scores - highest), Σ exp(scores - highest) v
+PartialSums = tuple[np.ndarray, np.ndarray, np.ndarray]
 
 # q, k, v, context, log Σ exp(scores) [..., T, 1], divisor, mask
 Saved = tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray, np.ndarray, float, np.ndarray]
@@ -30,14 +39,12 @@ def flash_attention_forward(
 
         context = softmax(q kᵀ / divisor + M) v,        M = 0 where mask, -∞ elsewhere
 
-    Softmax divides by a sum over all keys, of which a tile has only some. So each row keeps the
-    highest score m so far, and sum and context relative to it; a tile with a higher score m' first
-    scales both down:
+    Softmax divides by a sum over all keys, of which a tile has only some. So each row of a tile
+    gives its highest score m, and both sums relative to it; two tiles are joined by scaling the
+    sums down to the higher m', and the division comes last:
 
-        sum     = exp(m - m') sum     + Σ_j exp(scores_j - m')
-        context = exp(m - m') context + Σ_j exp(scores_j - m') v_j
-
-    and the division comes last.
+        sum     = Σ_j exp(scores_j - m)             sum'     = exp(m - m') sum     + …
+        context = Σ_j exp(scores_j - m) v_j         context' = exp(m - m') context + …
 
     Args:
         q: [..., T, d_h].
@@ -52,26 +59,22 @@ def flash_attention_forward(
     # Laid out in memory as q is, so that the heads are merged without a copy.
     context = np.zeros_like(q, shape=(*q.shape[:-1], v.shape[-1]))
     log_total = np.zeros((*q.shape[:-1], 1), q.dtype)
-    for text in np.ndindex(q.shape[:-3]):
-        qs, ks, vs, out, log_out = q[text], k[text], v[text], context[text], log_total[text]
-        for rows, tiles in _tiles(_mask_of(text, q, k, mask)):
-            q_rows = qs[..., rows, :] / divisor  # once a query instead of once a score
-            highest: np.ndarray | float = -math.inf
-            total = mixed = np.zeros((), q.dtype)
-            for keys, hidden in tiles:
-                scores = _scores(q_rows, ks[..., keys, :], hidden)
-                new_highest = np.maximum(highest, scores.max(axis=-1, keepdims=True))
-                base = np.where(new_highest == -np.inf, q.dtype.type(0), new_highest)
-                scores -= base  # a row without keys so far keeps its -∞; -∞ - -∞ would be NaN
-                weights = np.exp(scores, out=scores)
-                shrink = np.exp(highest - base)
-                total = total * shrink + weights.sum(axis=-1, keepdims=True)
-                mixed = mixed * shrink + weights @ vs[..., keys, :]
-                highest = new_highest
-            if tiles:
-                total = np.where(total == 0, q.dtype.type(1), total)
-                np.divide(mixed, total, out=out[..., rows, :])
-                log_out[..., rows, :] = base + np.log(total)
+
+    def attend(part: Part) -> None:
+        # Products are faster in C order; dividing q costs less than dividing its scores.
+        qs, ks, vs = (np.ascontiguousarray(x[part]) for x in (q, k, v))
+        qs = qs / divisor
+        for rows, tiles in _tiles(_mask_of(part, q, k, mask)):
+            partial_sums = (
+                _partial_sums(_scores(qs[..., rows, :], ks[..., keys, :], hidden), vs[..., keys, :])
+                for keys, hidden in tiles
+            )
+            highest, total, mixed = reduce(_join, partial_sums)
+            total = np.maximum(total, 1)  # the highest alone adds exp(0); 0 in a row without keys
+            np.divide(mixed, total, out=context[part][..., rows, :])
+            log_total[part][..., rows, :] = highest + np.log(total)
+
+    _each_part(attend, q, k)
     return context, (q, k, v, context, log_total, divisor, mask)
 
 
@@ -98,24 +101,47 @@ def flash_attention_backward(
         dq [..., T, d_h], dk and dv [..., S, d_h].
     """
     q, k, v, context, log_total, divisor, mask = saved
-    dq, dk, dv = (np.zeros_like(x) for x in (q, k, v))
-    inner = np.vecdot(dcontext, context)[..., None]  # D [..., T, 1]
-    for text in np.ndindex(q.shape[:-3]):
-        qs, ks, vs, dout = q[text], k[text], v[text], dcontext[text]
-        for rows, tiles in _tiles(_mask_of(text, q, k, mask)):
-            q_rows, dout_rows = qs[..., rows, :] / divisor, dout[..., rows, :]
+    dq, dk, dv = (np.empty_like(x) for x in (q, k, v))
+
+    def attend_back(part: Part) -> None:
+        qs, ks, vs, dout = (np.ascontiguousarray(x[part]) for x in (q, k, v, dcontext))
+        qs = qs / divisor
+        inner = np.vecdot(dout, context[part])[..., None]  # D [..., T, 1]
+        dqs, dks, dvs = (np.zeros_like(x[part], order="C") for x in (q, k, v))
+        for rows, tiles in _tiles(_mask_of(part, q, k, mask)):
+            q_rows, dout_rows = qs[..., rows, :], dout[..., rows, :]
             for keys, hidden in tiles:
                 scores = _scores(q_rows, ks[..., keys, :], hidden)
-                scores -= log_total[text][..., rows, :]
+                scores -= log_total[part][..., rows, :]
                 weights = np.exp(scores, out=scores)
-                dv[text][..., keys, :] += np.swapaxes(weights, -1, -2) @ dout_rows
+                dvs[..., keys, :] += np.swapaxes(weights, -1, -2) @ dout_rows
                 dscores = dout_rows @ np.swapaxes(vs[..., keys, :], -1, -2)
-                dscores -= inner[text][..., rows, :]
+                dscores -= inner[..., rows, :]
                 dscores *= weights
-                dq[text][..., rows, :] += dscores @ ks[..., keys, :]
-                dk[text][..., keys, :] += np.swapaxes(dscores, -1, -2) @ q_rows
-    dq /= divisor
+                dqs[..., rows, :] += dscores @ ks[..., keys, :]
+                dks[..., keys, :] += np.swapaxes(dscores, -1, -2) @ q_rows
+        np.divide(dqs, divisor, out=dq[part])
+        dk[part], dv[part] = dks, dvs
+
+    _each_part(attend_back, q, k)
     return dq, dk, dv
+
+
+def _partial_sums(scores: np.ndarray, v: np.ndarray) -> PartialSums:
+    """Of the keys of one tile; uses `scores` up."""
+    lowest = np.finfo(scores.dtype).min  # in a row without keys, as -∞ - -∞ would be NaN
+    highest = scores.max(axis=-1, keepdims=True, initial=lowest)
+    scores -= highest
+    weights = np.exp(scores, out=scores)
+    return highest, weights.sum(axis=-1, keepdims=True), weights @ v
+
+
+def _join(one: PartialSums, other: PartialSums) -> PartialSums:
+    """Those of the keys of both."""
+    highest = np.maximum(one[0], other[0])
+    shrink, shrink_other = np.exp(one[0] - highest), np.exp(other[0] - highest)
+    total, mixed = (a * shrink + b * shrink_other for a, b in zip(one[1:], other[1:], strict=True))
+    return highest, total, mixed
 
 
 def _scores(q: np.ndarray, k: np.ndarray, hidden: np.ndarray | None) -> np.ndarray:
@@ -126,17 +152,36 @@ def _scores(q: np.ndarray, k: np.ndarray, hidden: np.ndarray | None) -> np.ndarr
     return scores
 
 
-def _mask_of(text: tuple[int, ...], q: np.ndarray, k: np.ndarray, mask: np.ndarray) -> np.ndarray:
-    """The part of the mask for one text of the batch: [T, S], or [H or 1, T, S]."""
-    T, S = q.shape[-2], k.shape[-2]
-    mask = np.broadcast_to(mask, (*mask.shape[:-2], T, S))[(None,) * (q.ndim - mask.ndim)]
-    return mask[tuple(i if n > 1 else 0 for i, n in zip(text, mask.shape, strict=False))]
+def _each_part(function: Callable[[Part], object], q: np.ndarray, k: np.ndarray) -> None:
+    """Call `function` with indices of q's leading axes: each a text, or some heads of a text.
+
+    Heads are cut apart only where the texts alone cannot be shared out evenly among the threads.
+    """
+    heads = math.prod(q.shape[-3:-2])
+    texts = list(np.ndindex(q.shape[:-3]))
+    many = len(texts) * heads * q.shape[-2] * k.shape[-2] >= MANY
+    count = thread_count() if many else 1
+    size = math.ceil(heads / (count // math.gcd(count, len(texts))))
+    parts: list[Part] = [()]
+    if q.ndim > 2:
+        parts = [(*text, slice(h, h + size)) for text in texts for h in range(0, heads, size)]
+    if many:
+        each_with_products(function, parts)
+    else:
+        for part in parts:
+            function(part)
+
+
+def _mask_of(part: Part, q: np.ndarray, k: np.ndarray, mask: np.ndarray) -> np.ndarray:
+    """The mask of one part: [T, S], or [heads or 1, T, S]."""
+    mask = np.broadcast_to(mask, (*q.shape[:-1], k.shape[-2]))[part]
+    return mask[:1] if mask.ndim > 2 and mask.strides[0] == 0 else mask  # the same for all heads
 
 
 def _tiles(
     mask: np.ndarray,
 ) -> Iterator[tuple[slice, list[tuple[slice, np.ndarray | None]]]]:
-    """Rows of the table, and for each the keys that any of them sees and what to hide there."""
+    """Rows of the table that see anything, and for each the keys seen and what to hide there."""
     T, S = mask.shape[-2:]
     for i in range(0, T, ROWS):
         rows, tiles = slice(i, min(i + ROWS, T)), []
@@ -148,4 +193,5 @@ def _tiles(
                 visible = visible[..., first:end]
                 hidden = None if visible.all() else ~visible
                 tiles.append((slice(j + first, j + end), hidden))
-        yield rows, tiles
+        if tiles:
+            yield rows, tiles

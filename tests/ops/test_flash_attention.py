@@ -7,6 +7,7 @@ import tracemalloc
 import numpy as np
 import pytest
 
+from npgpt import threads
 from npgpt.layers.attention import attention_backward, attention_forward
 from npgpt.ops import flash_attention
 from npgpt.ops.flash_attention import flash_attention_backward, flash_attention_forward
@@ -35,9 +36,14 @@ def masks(rng, T, S):
 NAMES = list(masks(np.random.default_rng(0), 9, 11))
 
 
+@pytest.mark.parametrize("in_threads", [False, True])
 @pytest.mark.parametrize("name", NAMES)
 @pytest.mark.parametrize(("T", "S"), [(1, 40), (37, 37), (20, 50), (50, 20)])
-def test_equals_the_six_steps(rng, monkeypatch, T, S, name) -> None:
+def test_equals_the_six_steps(rng, monkeypatch, T, S, name, in_threads) -> None:
+    if in_threads:
+        monkeypatch.setattr(threads, "OPENBLAS_RESTS", True)
+        monkeypatch.setattr(flash_attention, "thread_count", lambda: 2)  # heads are cut apart
+        monkeypatch.setattr(flash_attention, "MANY", 0)
     monkeypatch.setattr(flash_attention, "ROWS", 8)
     monkeypatch.setattr(flash_attention, "KEYS", 12)
     q, k, v = (rng.standard_normal((B, H, n, D_H)) for n in (T, S, S))
