@@ -76,7 +76,8 @@ def adamw_step(
         param = params[name]
         shrink = 1 - lr * weight_decay if decays(param) else 1.0
         a, b = np.empty((2, min(SIZE, param.size)), param.dtype)
-        for p, g, m, v in pieces(param, grads[name], state.first[name], state.second[name]):
+        arrays = (param, grads[name], state.first[name], state.second[name])
+        for p, g, m, v in pieces(*(array.reshape(-1) for array in arrays)):
             if len(p) < len(a):
                 a, b = a[: len(p)], b[: len(p)]
             m *= beta1

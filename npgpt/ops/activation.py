@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from npgpt.ops.normal_cdf import normal_cdf, normal_pdf
-from npgpt.ops.pieces import pieces
+from npgpt.ops.pieces import each_piece
 
 SQRT_2_OVER_PI = math.sqrt(2 / math.pi)
 
@@ -31,11 +31,14 @@ def gelu_tanh_forward(x: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """
     x = np.asarray(x, order="C")
     y = np.empty_like(x)
-    for piece, out in pieces(x, y):
-        _tanh_u(piece, out)
-        out += 1
-        out *= piece
-        out *= 0.5
+
+    def bend(x: np.ndarray, y: np.ndarray) -> None:
+        _tanh_u(x, y)
+        y += 1
+        y *= x
+        y *= 0.5
+
+    each_piece(bend, x.reshape(-1), y.reshape(-1))
     return y, x
 
 
@@ -52,18 +55,21 @@ def gelu_tanh_backward(dy: np.ndarray, saved: np.ndarray) -> np.ndarray:
     Returns:
         dx, like x.
     """
-    x, dx = saved, np.empty_like(saved)
-    for piece, dy_piece, slope in pieces(x, np.asarray(dy, order="C"), dx):
-        tanh_u = _tanh_u(piece, np.empty_like(piece))
-        np.multiply(piece, piece, out=slope)
+    dx = np.empty_like(saved)
+
+    def bend_back(x: np.ndarray, dy: np.ndarray, slope: np.ndarray) -> None:
+        tanh_u = _tanh_u(x, np.empty_like(x))
+        np.multiply(x, x, out=slope)
         slope *= 3 * 0.044715 * SQRT_2_OVER_PI
         slope += SQRT_2_OVER_PI  # u'
-        slope *= piece
+        slope *= x
         slope *= 1 - tanh_u * tanh_u
         slope += tanh_u
         slope += 1
         slope *= 0.5
-        slope *= dy_piece
+        slope *= dy
+
+    each_piece(bend_back, saved.reshape(-1), dy.reshape(-1), dx.reshape(-1))
     return dx
 
 

@@ -11,6 +11,7 @@ import pytest
 from npgpt.ops.activation import (
     ACTIVATIONS,
     gelu_erf_forward,
+    gelu_tanh_backward,
     gelu_tanh_forward,
     relu_backward,
     relu_forward,
@@ -119,3 +120,14 @@ def test_infinity_where_it_makes_sense() -> None:
 def test_relu_has_no_slope_at_zero() -> None:
     _, saved = relu_forward(np.array([-0.0, 0.0, 1e-300]))
     assert relu_backward(np.full(3, 7.0), saved).tolist() == [0, 0, 7]
+
+
+def test_in_pieces_and_in_threads_as_in_one_go(rng: np.random.Generator, monkeypatch) -> None:
+    x, dy = rng.standard_normal((2, 3, 7))
+    y, saved = gelu_tanh_forward(x)
+    dx = gelu_tanh_backward(dy, saved)
+    monkeypatch.setattr("npgpt.ops.pieces.SIZE", 5)
+    monkeypatch.setattr("npgpt.ops.pieces.MANY", 0)
+    y_cut, saved = gelu_tanh_forward(x)
+    np.testing.assert_array_equal(y_cut, y)
+    np.testing.assert_array_equal(gelu_tanh_backward(dy, saved), dx)
