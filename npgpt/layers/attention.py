@@ -100,10 +100,10 @@ def attend_forward(
 ) -> tuple[np.ndarray, Saved]:
     """Steps 2 to 6, as `attention_forward`, or as one operation if `flash`.
 
-    The latter is faster and keeps no weight tables; where weights are dropped, the six steps are
-    taken all the same.
+    The latter is faster and keeps no weight tables. The six steps are taken all the same where
+    weights are dropped, and for a single query, whose table is a row.
     """
-    if flash and (pdrop == 0 or rng is None):
+    if flash and q.shape[-2] > 1 and (pdrop == 0 or rng is None):
         return flash_attention_forward(q, k, v, divisor=divisor, mask=mask)
     return attention_forward(q, k, v, divisor=divisor, mask=mask, pdrop=pdrop, rng=rng)
 

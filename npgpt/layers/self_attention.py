@@ -68,7 +68,9 @@ def self_attention_forward(
         y [..., T, d], and what backward reads.
     """
     qkv, saved_c_attn = linear_forward(x, c_attn_weight, c_attn_bias)  # 1 project [..., T, 3 d]
-    q, k, v = (split_heads_forward(part, n_head=n_head)[0] for part in np.split(qkv, 3, axis=-1))
+    d = x.shape[-1]
+    parts = (qkv[..., :d], qkv[..., d : 2 * d], qkv[..., 2 * d :])
+    q, k, v = (split_heads_forward(part, n_head=n_head)[0] for part in parts)  # [..., H, T, d_h]
     if extend_kv is not None:
         k, v = extend_kv(k, v)
     context, saved_heads = attend_forward(
