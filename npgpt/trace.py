@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import sys
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
@@ -48,6 +49,7 @@ def main(argv: Sequence[str]) -> int:
     model = from_pretrained(args.model, dtype=cli.DTYPES[args.dtype], revision=args.revision)
     _check_numbers(args, parts_of(model), len(ids))
     check_positions(np.arange(len(ids)), model.context)  # beyond it a Llama turns on, untrained
+    _check_memory(parts_of(model), len(ids), np.dtype(args.dtype).itemsize)
     bytes_of = {} if tokenizer is None else tokenizer.bytes_of
     label = labeller(bytes_of)
     text = visible(b"".join(bytes_of.get(i, b"") for i in ids)) if bytes_of else ""
@@ -130,6 +132,19 @@ def _check_numbers(args: argparse.Namespace, parts: Parts, T: int) -> None:
             raise ValueError(
                 f"{option} {value} does not exist: there are {size} {what}, counted from 0."
             )
+
+
+def _check_memory(parts: Parts, T: int, itemsize: int) -> None:
+    """A system that has lent more memory than it has ends the process without a word."""
+    if not hasattr(os, "sysconf"):
+        return
+    taken = parts.n_layer * parts.n_head * T**2 * itemsize / 2**30
+    present = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") / 2**30
+    if taken > present:
+        raise ValueError(
+            f"the weight tables of {parts.n_layer} × {parts.n_head} heads over {T} tokens take "
+            f"{taken:.1f} GiB, but this machine has {present:.1f}; shorten the text."
+        )
 
 
 def _parser() -> argparse.ArgumentParser:
