@@ -170,6 +170,18 @@ def test_lines_fit_100_columns(run, tmp_path, monkeypatch, text, options, wide):
     assert len(rows) == 1
 
 
+def test_long_tokens_leave_room_for_fewer(run, tmp_path, monkeypatch):
+    """Four likeliest tokens on a line where GPT-2 has five."""
+    model = random_llama(np.random.default_rng(1), np.float32, num_hidden_layers=12, **SIZES)
+    model.save_pretrained(tmp_path)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(trace, "labeller", lambda _: lambda _: "t" * 9)
+    out = run("--ids", "1 2 3", "--model", ".")[1]
+    assert max(map(width, out.splitlines())) <= 100
+    (line,) = [line for line in out.splitlines() if line.startswith("layers.11 ") and "…" in line]
+    assert line.count("…") == 4
+
+
 @pytest.mark.parametrize(
     ("arguments", "says"),
     [
