@@ -43,7 +43,8 @@ class Parts(NamedTuple):
     last_norm: Callable[[Any, np.ndarray], np.ndarray]  # (model, [..., d]) -> [..., d]
     held_norm: Callable[[Any, int, np.ndarray], np.ndarray]  # see `_gpt2_held_norm`
     neurons: Callable[[Any], Neurons]  # of what a block has saved
-    speeds: Callable[[Any, int], np.ndarray]  # (model, T) -> radians a position turns each pair by
+    # (model, T) -> by how much further each position turns a pair [d_h/2]; [0] if nothing turns
+    speeds: Callable[[Any, int], np.ndarray]
 
 
 def parts_of(model: GPT2 | Llama) -> Parts:

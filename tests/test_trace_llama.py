@@ -216,14 +216,3 @@ def test_tables_that_no_memory_holds_are_refused(run, folder, monkeypatch):
     assert "the weight tables of 2 × 6 heads over 16 tokens take" in err
     monkeypatch.setattr("os.sysconf", {"SC_PHYS_PAGES": 3, "SC_PAGE_SIZE": 4096}.get)
     assert run(TEXT, "--model", folder)[0] == 0
-
-
-def test_smollm2_knows_a_capital(traced, run, smollm2):
-    journey = traced("The capital of France is", "--model", smollm2, "--top", 2)
-    assert [t["label"] for t in journey["tokens"]] == ["The", "␣capital", "␣of", "␣France", "␣is"]
-    assert journey["target"]["label"] == "␣Paris"
-    ranks = [g["rank"] for g in journey["guesses"]]
-    assert (len(ranks), ranks[-1], ranks[0] > 100) == (31, 1, True)
-    assert journey["rotary_angles"][-1] == pytest.approx(4 * 1e5 ** (-62 / 64))
-    out = run("The capital of France is", "--model", smollm2, "--layer", 29)[1]
-    assert max(map(width, out.splitlines())) <= 100
