@@ -15,7 +15,7 @@ from typing import NamedTuple, Protocol
 import numpy as np
 
 import npgpt
-from npgpt.checkpoint import check_works
+from npgpt.checkpoint import kind_of
 from npgpt.hub import find_folder
 from npgpt.models.gpt2 import GPT2
 from npgpt.models.gpt2_config import GPT2Config, init_params
@@ -71,7 +71,8 @@ def open_model(name: str | None) -> Opened:
             name = "random"
     if name == "random":
         return Opened(random_model(), Bytes(), "a random model", trained=False)
-    check_works(name, "trace", who="this example")
+    if (kind := kind_of(name)) != "gpt2":
+        raise ValueError(f"{name!r} is a {kind}, but this example looks inside a GPT-2.")
     return Opened(npgpt.from_pretrained(name), npgpt.load_tokenizer(name), name, trained=True)
 
 

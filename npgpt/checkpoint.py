@@ -37,7 +37,7 @@ from npgpt.safetensors_file import map_tensor, read_tensor
 # model_type -> the commands that work on it.
 MODEL_TYPES = {
     "gpt2": ("generate", "evaluate", "compare", "describe", "train", "trace"),
-    "llama": ("generate", "evaluate", "compare", "describe", "train"),
+    "llama": ("generate", "evaluate", "compare", "describe", "train", "trace"),
     "bert": ("fill_mask",),
     "bart": ("translate",),
     "marian": ("translate",),
@@ -79,31 +79,32 @@ def from_pretrained(
     return GPT2(*load_checkpoint(folder, dtype=dtype))
 
 
-def check_works(
-    name: str | os.PathLike[str], command: str, revision: str | None = None, who: str = ""
-) -> None:
+def check_works(name: str | os.PathLike[str], command: str, revision: str | None = None) -> None:
     """Raise ValueError, before any weights are read, where a command cannot work on a model.
 
     Args:
-        command: "trace" for `npgpt.trace`; `who` says so in other words.
+        command: "trace" for `npgpt.trace`.
     """
-    if (path := find_gguf(name)) is not None:
-        kind = str(read_gguf_header(path).settings.get("general.architecture"))
-    else:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # they come again when the model is loaded
-            kind = model_type(find_folder(name, revision, files="config") / "config.json")
-    check_kind(kind, name, command, who)
+    check_kind(kind_of(name, revision), name, command)
 
 
-def check_kind(kind: str, name: str | os.PathLike[str], command: str, who: str = "") -> None:
+def check_kind(kind: str, name: str | os.PathLike[str], command: str) -> None:
     """As `check_works`, of a `model_type` that is known already."""
     working = MODEL_TYPES.get(kind, (command,))  # else loading says what is unknown
     if command not in working:
         raise ValueError(
-            f"{os.fspath(name)!r} is a {kind}, on which {who or f'npgpt.{command}'} does not work; "
+            f"{os.fspath(name)!r} is a {kind}, on which npgpt.{command} does not work; "
             f"what does: {', '.join(f'npgpt.{each}' for each in working)}."
         )
+
+
+def kind_of(name: str | os.PathLike[str], revision: str | None = None) -> str:
+    """The `model_type` of a model, without reading its weights; of a `.gguf` its architecture."""
+    if (path := find_gguf(name)) is not None:
+        return str(read_gguf_header(path).settings.get("general.architecture"))
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # they come again when the model is loaded
+        return model_type(find_folder(name, revision, files="config") / "config.json")
 
 
 def model_type(path: Path) -> str:

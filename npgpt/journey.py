@@ -1,8 +1,8 @@
-"""One token's way through a GPT-2, measured on one ordinary forward pass.
+"""One token's way through a GPT-2 or a Llama, measured on one ordinary forward pass.
 
 What every sublayer adds to the residual stream, what the model would say after each block, where
 a head looks, what neurons of the FFN push. Reads the stations and what is saved for backward;
-computes no layer again. Leaves out printing.
+computes no layer again. What differs by architecture is in `journey_parts.py`. Leaves out printing.
 """
 
 from __future__ import annotations
@@ -11,8 +11,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from npgpt.journey_parts import Parts, parts_of
 from npgpt.models.gpt2 import GPT2, GPT2Saved
-from npgpt.ops.layer_norm import layer_norm_forward
+from npgpt.models.llama import Llama, LlamaSaved
 from npgpt.ops.lm_head import lm_head_forward
 from npgpt.ops.softmax import softmax_forward
 
@@ -22,10 +23,11 @@ Tokens = list[tuple[int, float]]  # ids with a probability, or with what is adde
 class Pass(NamedTuple):
     """A forward pass over one text that was observed."""
 
-    model: GPT2
+    model: GPT2 | Llama
     ids: list[int]
     stations: dict[str, np.ndarray]
-    saved: GPT2Saved
+    saved: GPT2Saved | LlamaSaved
+    parts: Parts
 
 
 class Correction(NamedTuple):
@@ -43,7 +45,7 @@ class Correction(NamedTuple):
 
 
 class Guess(NamedTuple):
-    """The stream at one position read through ln_f and lm_head, as if the rest were left out."""
+    """The stream at one position read through the last norm and lm_head, the rest left out."""
 
     station: str
     norm: float
@@ -53,29 +55,41 @@ class Guess(NamedTuple):
 
 
 class Neuron(NamedTuple):
-    """One of the FFN's F neurons at one position: column of W_1, row of W_2."""
+    """One of the FFN's F neurons at one position: what it detects with, and its row of W_2."""
 
     number: int  # 0 … F - 1
     activation: float
+    factors: dict[str, float]  # gate and value, whose product a Llama's activation is
     answer: float  # norm of activation times row
-    most_at: int  # the position where its activation is largest
+    most_at: int  # the position where its activation is largest, whatever sign a product has
     most: float
     up: Tokens
     down: Tokens
 
 
-def observe_pass(model: GPT2, ids: list[int]) -> Pass:
-    """Run the model; raises what `GPT2.forward` raises."""
+def observe_pass(model: GPT2 | Llama, ids: list[int]) -> Pass:
+    """Run the model; raises what its `forward` raises."""
     stations: dict[str, np.ndarray] = {}
     saved = model.forward(ids, observe=stations.__setitem__).saved
-    return Pass(model, ids, stations, saved)
+    return Pass(model, ids, stations, saved, parts_of(model))
+
+
+def block_station(parts: Parts, n: int) -> str:
+    """The station of block n: "h.3", "layers.3"."""
+    return f"{parts.block}.{n}"
+
+
+def weight_station(parts: Parts, n: int) -> str:
+    """The station of block n's weight tables [H, T, T]."""
+    return f"{parts.block}.{n}.{parts.attn}.probs"
 
 
 def corrections(seen: Pass) -> list[Correction]:
     """Two a block, in order (article 9.1)."""
     stream, found = seen.stations["embed"], []
-    for n in range(seen.model.config.n_layer):
-        for station in (f"h.{n}.attn", f"h.{n}.mlp"):
+    for n in range(seen.parts.n_layer):
+        for part in (seen.parts.attn, "mlp"):
+            station = f"{block_station(seen.parts, n)}.{part}"
             added = seen.stations[station]
             found.append(Correction(station, _norms(stream), _norms(added)))
             stream = stream + added
@@ -84,13 +98,9 @@ def corrections(seen: Pass) -> list[Correction]:
 
 def guesses(seen: Pass, position: int, target: int, top: int) -> list[Guess]:
     """After the embedding and after each block: the `top` likeliest next tokens, and the target."""
-    params, config = seen.model.params, seen.model.config
-    names = ["embed", *(f"h.{n}" for n in range(config.n_layer))]
+    names = ["embed", *(block_station(seen.parts, n) for n in range(seen.parts.n_layer))]
     rows = np.stack([seen.stations[name][position] for name in names])  # [1 + L, d]
-    normed, _ = layer_norm_forward(
-        rows, params["ln_f.weight"], params["ln_f.bias"], eps=config.layer_norm_epsilon
-    )
-    logits, _ = lm_head_forward(normed, _head_table(seen))
+    logits, _ = lm_head_forward(seen.parts.last_norm(seen.model, rows), _head_table(seen))
     probs, _ = softmax_forward(logits, axis=-1)
     return [
         Guess(
@@ -110,8 +120,8 @@ def looking_head(seen: Pass, position: int, layer: int | None = None) -> tuple[i
     The first is left out because heads with nothing to look for rest there (article 7.6); where no
     other earlier token exists, all count. `layer` None searches all of them.
     """
-    layers = range(seen.model.config.n_layer) if layer is None else [layer]
-    rows = np.stack([seen.stations[f"h.{n}.attn.probs"][:, position] for n in layers])
+    layers = range(seen.parts.n_layer) if layer is None else [layer]
+    rows = np.stack([_tables(seen, n)[:, position] for n in layers])
     weights = rows[..., 1:position] if position > 1 else rows  # [layers, H, positions]
     place, head, _ = np.unravel_index(np.argmax(weights), weights.shape)
     return layers[int(place)], int(head)
@@ -119,38 +129,41 @@ def looking_head(seen: Pass, position: int, layer: int | None = None) -> tuple[i
 
 def resting_heads(seen: Pass, position: int) -> int:
     """How many heads give more than half of the position's weight to the first token."""
-    layers = range(seen.model.config.n_layer)
-    return sum(
-        int((seen.stations[f"h.{n}.attn.probs"][:, position, 0] > 0.5).sum()) for n in layers
-    )
+    layers = range(seen.parts.n_layer)
+    return sum(int((_tables(seen, n)[:, position, 0] > 0.5).sum()) for n in layers)
 
 
 def strongest_neurons(seen: Pass, layer: int, position: int, top: int) -> list[Neuron]:
     """The `top` neurons of a block's FFN whose answers are largest at a position (article 8.3).
 
-    What one pushes is its answer, activation times row of W_2, read through ln_f (its scale held
-    as it is) and lm_head: in the last block exactly its share in the logits, in an earlier one what
-    reaches them directly, past the blocks between.
+    What one pushes is its answer, activation times row of W_2, read through the last norm (its
+    scale held as it is) and lm_head: in the last block exactly its share in the logits, in an
+    earlier one what reaches them directly, past the blocks between.
     """
-    bent, W_2 = seen.saved.blocks[layer].mlp.c_proj  # [T, F], [F, d]
-    size = np.abs(bent[position]) * np.linalg.norm(W_2, axis=1)
+    active, rows, strength, factors = seen.parts.neurons(seen.saved.blocks[layer])  # [T, F], [F, d]
+    size = np.abs(active[position]) * np.linalg.norm(rows, axis=1)
     chosen = np.argsort(-size, kind="stable")[:top]
-    answers = bent[position, chosen, None] * W_2[chosen]  # [top, d]
-    _, rstd, gain = seen.saved.ln_f
-    centred = answers - answers.mean(axis=-1, keepdims=True)
-    pushes, _ = lm_head_forward(centred * rstd[position] * gain, _head_table(seen))
+    most_at = np.argmax(strength[:, chosen], axis=0)
+    answers = active[position, chosen, None] * rows[chosen]  # [top, d]
+    normed = seen.parts.held_norm(seen.saved, position, answers)
+    pushes, _ = lm_head_forward(normed, _head_table(seen))
     return [
         Neuron(
             number=int(j),
-            activation=float(bent[position, j]),
+            activation=float(active[position, j]),
+            factors={name: float(factor[position, j]) for name, factor in factors.items()},
             answer=float(size[j]),
-            most_at=int(np.argmax(bent[:, j])),
-            most=float(bent[:, j].max()),
+            most_at=int(t),
+            most=float(active[t, j]),
             up=_largest(push, top),
             down=[(token, -x) for token, x in _largest(-push, top)],
         )
-        for j, push in zip(chosen, pushes, strict=True)
+        for j, t, push in zip(chosen, most_at, pushes, strict=True)
     ]
+
+
+def _tables(seen: Pass, n: int) -> np.ndarray:
+    return seen.stations[weight_station(seen.parts, n)]
 
 
 def _head_table(seen: Pass) -> np.ndarray:

@@ -50,6 +50,24 @@ def table(rows: Sequence[Sequence[str]], align: str, gap: str = GAP) -> str:
     )
 
 
+def wrapped(text: str, columns: int) -> str:
+    """The text in lines of at most so many columns, cut at spaces."""
+    return "\n".join(" ".join(line) for line in filled(text.split(), columns, gap=1))
+
+
+def filled(words: Sequence[str], columns: int, gap: int = 2) -> list[list[str]]:
+    """Words in lines of at most so many columns, `gap` between two."""
+    lines: list[list[str]] = [[]]
+    used = -gap
+    for word in words:
+        used += gap + width(word)
+        if used > columns and lines[-1]:
+            lines.append([])
+            used = width(word)
+        lines[-1].append(word)
+    return lines
+
+
 def _width_of(char: str) -> int:
     if unicodedata.category(char) in ("Mn", "Me", "Cf"):
         return 0

@@ -1,13 +1,15 @@
-"""`python -m npgpt.trace "TEXT" --model …`: one token's journey through a GPT-2.
+"""`python -m npgpt.trace "TEXT" --model …`: one token's journey through a model.
 
 The residual stream and its corrections, what the model would say after each block, the weight table
-of a head, the strongest neurons of an FFN, all from one ordinary forward pass.
+of a head, the strongest neurons of an FFN, all from one ordinary forward pass. Works on GPT-2 and
+Llama; what differs between them is in `journey_parts.py`.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import os
 import sys
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
@@ -25,7 +27,8 @@ from npgpt.journey import (
     resting_heads,
     strongest_neurons,
 )
-from npgpt.models.gpt2 import GPT2
+from npgpt.journey_parts import Parts, parts_of
+from npgpt.models.causal_input import check_positions
 from npgpt.token_labels import labeller, visible
 from npgpt.trace_json import as_json
 from npgpt.trace_report import HeadTable, Journey, as_text
@@ -44,7 +47,9 @@ def main(argv: Sequence[str]) -> int:
     tokenizer = _load_tokenizer(args)
     ids = _read_ids(args, tokenizer)
     model = from_pretrained(args.model, dtype=cli.DTYPES[args.dtype], revision=args.revision)
-    _check_numbers(args, model, ids)
+    _check_numbers(args, parts_of(model), len(ids))
+    check_positions(np.arange(len(ids)), model.context)  # beyond it a Llama turns on, untrained
+    _check_memory(parts_of(model), len(ids), np.dtype(args.dtype).itemsize)
     bytes_of = {} if tokenizer is None else tokenizer.bytes_of
     label = labeller(bytes_of)
     text = visible(b"".join(bytes_of.get(i, b"") for i in ids)) if bytes_of else ""
@@ -65,7 +70,7 @@ def _journey(seen: Pass, text: str, args: argparse.Namespace) -> Journey:
     layer, head = args.layer, args.head
     if head is None:
         layer, head = looking_head(seen, position, layer)
-    ffn = seen.model.config.n_layer - 1 if args.layer is None else args.layer
+    ffn = seen.parts.n_layer - 1 if args.layer is None else args.layer
     return Journey(
         model=args.model,
         dtype=args.dtype,
@@ -75,6 +80,7 @@ def _journey(seen: Pass, text: str, args: argparse.Namespace) -> Journey:
         target=target,
         follows=follows,
         corrections=corrections(seen),
+        angles=position * seen.parts.speeds(seen.model, len(seen.ids)),
         guesses=guesses(seen, position, target, args.top),
         head=HeadTable(layer, head, args.head is None, args.layer is None),
         resting=resting_heads(seen, position),
@@ -116,11 +122,11 @@ def _check(args: argparse.Namespace) -> None:
         raise ValueError("--head needs --layer: every block has heads of these numbers.")
 
 
-def _check_numbers(args: argparse.Namespace, model: GPT2, ids: list[int]) -> None:
+def _check_numbers(args: argparse.Namespace, parts: Parts, T: int) -> None:
     for option, value, size, what in (
-        ("--position", args.position, len(ids), "tokens"),
-        ("--layer", args.layer, model.config.n_layer, "blocks"),
-        ("--head", args.head, model.config.n_head, "heads"),
+        ("--position", args.position, T, "tokens"),
+        ("--layer", args.layer, parts.n_layer, "blocks"),
+        ("--head", args.head, parts.n_head, "heads"),
     ):
         if value is not None and not 0 <= value < size:
             raise ValueError(
@@ -128,9 +134,22 @@ def _check_numbers(args: argparse.Namespace, model: GPT2, ids: list[int]) -> Non
             )
 
 
+def _check_memory(parts: Parts, T: int, itemsize: int) -> None:
+    """A system that has lent more memory than it has ends the process without a word."""
+    if "SC_PHYS_PAGES" not in getattr(os, "sysconf_names", {}):
+        return  # Windows; what is too much there is said to be
+    taken = parts.n_layer * parts.n_head * T**2 * itemsize / 2**30
+    present = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") / 2**30
+    if taken > present:
+        raise ValueError(
+            f"the weight tables of {parts.n_layer} × {parts.n_head} heads over {T} tokens take "
+            f"{taken:.1f} GiB, but this machine has {present:.1f}; shorten the text."
+        )
+
+
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
-        prog=f"python -m {PROG}", description="Follow one token through a GPT-2."
+        prog=f"python -m {PROG}", description="Follow one token through a GPT-2 or a Llama."
     )
     add = parser.add_argument
     add("text", nargs="?", metavar="TEXT", help='the text to read; "-" reads stdin')
@@ -138,7 +157,7 @@ def _parser() -> argparse.ArgumentParser:
     add(
         "--model",
         default=cli.DEFAULT_MODEL,
-        help="a folder, weights/NAME, or a hub id (%(default)s)",
+        help="a folder, weights/NAME, a hub id, a .gguf file, or smollm2 (%(default)s)",
     )
     add("--revision", help="branch, tag or commit on the hub")
     add("--position", type=int, metavar="P", help="the token to follow; default: the last")

@@ -1,6 +1,8 @@
 """What `python -m npgpt.trace --json` says: the whole journey as one object.
 
-Tokens have their id and their label; what JSON has no number for (NaN, infinity) is null.
+Tokens have their id and their label; what JSON has no number for (NaN, infinity) is null. A Llama
+has more to say: the angles that queries and keys are turned by, heads that share keys, a neuron's
+gate and value.
 """
 
 from __future__ import annotations
@@ -10,7 +12,8 @@ from typing import Any
 
 import numpy as np
 
-from npgpt.journey import Correction, Tokens
+from npgpt.journey import Correction, Neuron, Pass, Tokens, weight_station
+from npgpt.journey_parts import heads_that_share
 from npgpt.token_labels import Label
 from npgpt.trace_report import Journey
 
@@ -18,7 +21,7 @@ from npgpt.trace_report import Journey
 def as_json(j: Journey, label: Label) -> dict[str, Any]:
     """Norms and ratios of the corrections at every position, everything else at one."""
     seen, p = j.seen, j.position
-    station = f"h.{j.head.layer}.attn.probs"
+    probs = seen.stations[weight_station(seen.parts, j.head.layer)][j.head.head]
 
     def token(i: int) -> dict[str, Any]:
         return {"id": i, "label": label(i)}
@@ -39,12 +42,13 @@ def as_json(j: Journey, label: Label) -> dict[str, Any]:
             "guesses": [
                 {**g._asdict(), "likeliest": tokens(g.likeliest, "probability")} for g in j.guesses
             ],
-            "head": {**j.head._asdict(), "probs": seen.stations[station][j.head.head]},
+            **_turned(j),
+            "head": {**j.head._asdict(), **_sharing(seen, j.head.head), "probs": probs},
             "resting_heads": j.resting,
             "ffn": {
                 "layer": j.ffn,
                 "neurons": [
-                    {**n._asdict(), "up": tokens(n.up, "logit"), "down": tokens(n.down, "logit")}
+                    {**_neuron(n), "up": tokens(n.up, "logit"), "down": tokens(n.down, "logit")}
                     for n in j.neurons
                 ],
             },
@@ -55,6 +59,21 @@ def as_json(j: Journey, label: Label) -> dict[str, Any]:
 def _correction(c: Correction, position: int) -> dict[str, Any]:
     norms = {"stream": c.stream, "added": c.added, "ratio": c.ratio}
     return {"station": c.station, **norms, "ratio_at_position": c.ratio[position]}
+
+
+def _turned(j: Journey) -> dict[str, Any]:
+    return {"rotary_angles": j.angles} if len(j.angles) else {}
+
+
+def _sharing(seen: Pass, head: int) -> dict[str, Any]:
+    shared = heads_that_share(seen.parts, head)
+    return {"shares_keys_with": [h for h in shared if h != head]} if len(shared) > 1 else {}
+
+
+def _neuron(n: Neuron) -> dict[str, Any]:
+    """Its factors under their own names."""
+    facts = n._asdict()
+    return facts | facts.pop("factors")
 
 
 def _for_json(value: Any) -> Any:

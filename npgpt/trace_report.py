@@ -5,17 +5,19 @@ Leaves out computing anything but what is the largest. Tokens are shown by their
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable
 from typing import NamedTuple
 
 import numpy as np
 
-from npgpt.journey import Correction, Guess, Neuron, Pass
-from npgpt.text_columns import cut, left, table, width
+from npgpt.journey import Correction, Guess, Neuron, Pass, block_station, weight_station
+from npgpt.journey_parts import heads_that_share
+from npgpt.text_columns import cut, filled, left, table, width, wrapped
 from npgpt.token_labels import Label
 from npgpt.weight_table import weight_table
 
 COLUMNS = 100
+# At most, and fewer where names and numbers are long:
 CHANGED = 2  # how many positions are named where the stream changed most
 GUESSES = 5  # tokens on a line
 PUSHED = 3  # tokens that a neuron pushes up, and down
@@ -42,6 +44,7 @@ class Journey(NamedTuple):
     target: int  # the token that follows in the text, or else the model's own answer
     follows: bool
     corrections: list[Correction]
+    angles: np.ndarray  # by which each pair of a query and key is turned here [d_h/2], or [0]
     guesses: list[Guess]
     head: HeadTable
     resting: int
@@ -69,7 +72,7 @@ def _title(j: Journey, labels: list[str]) -> str:
     first = f"{j.model} ({j.dtype}), {tokens}; the way of position {p}, {labels[p]}"
     words = [f"{i} {text}" for i, text in enumerate(labels)]
     words[p] = f"[{words[p]}]"
-    lines = _filled(words, COLUMNS)
+    lines = filled(words, COLUMNS)
     at = next(n for n, line in enumerate(lines) if words[p] in line)
     begin, end = max(0, at - 3), at + 2
     shown = ["  ".join(line) for line in lines[begin:end]]
@@ -79,7 +82,7 @@ def _title(j: Journey, labels: list[str]) -> str:
 
 def _stream(j: Journey, labels: list[str]) -> str:
     """The residual stream and its corrections (article 9.1)."""
-    p, stations = j.position, j.seen.stations
+    p, stations, parts = j.position, j.seen.stations, j.seen.parts
 
     def row(station: str, stream: str = "", added: str = "", *more: str) -> list[str]:
         ratio, changed = more or ("", "")
@@ -88,21 +91,28 @@ def _stream(j: Journey, labels: list[str]) -> str:
     def norm(station: str) -> str:
         return f"{np.linalg.norm(stations[station][p]):.2f}"
 
-    cells = [["station", "shape", "stream", "added", "ratio", "where the ratio is largest"]]
-    cells += [row("embed", "", norm("embed"))]
-    for c in j.corrections:
-        most = np.argsort(-c.ratio, kind="stable")[:CHANGED]
-        named = [f"{left(_place(i, labels), PLACE)} {c.ratio[i]:.2f}" for i in most]
-        numbers = [f"{x[p]:.2f}" for x in (c.stream, c.added, c.ratio)]
-        cells.append(row(c.station, *numbers, "  ".join(named)))
-    last = f"h.{j.seen.model.config.n_layer - 1}"
-    cells += [row(last, norm(last)), row("ln_f", norm("ln_f")), row("logits")]
+    def correction(c: Correction, most: int) -> list[str]:
+        named = [
+            f"{left(_place(i, labels), PLACE)} {c.ratio[i]:.2f}"
+            for i in np.argsort(-c.ratio, kind="stable")[:most]
+        ]
+        return row(
+            c.station, *(f"{x[p]:.2f}" for x in (c.stream, c.added, c.ratio)), "  ".join(named)
+        )
+
+    def whole(most: int) -> str:
+        cells = [["station", "shape", "stream", "added", "ratio", "where the ratio is largest"]]
+        cells += [row("embed", "", norm("embed")), *(correction(c, most) for c in j.corrections)]
+        cells += [row(last, norm(last)), row(parts.norm, norm(parts.norm)), row("logits")]
+        return table(cells, "llrrrl")
+
+    last = block_station(parts, parts.n_layer - 1)
     title = f"The residual stream at position {p}, in norms: what is there, what is added to it."
-    return f"{title}\n{table(cells, 'llrrrl')}\n{_verdict(j)}"
+    return f"{title}\n{_fitting(whole, CHANGED)}\n{_verdict(j)}"
 
 
 def _verdict(j: Journey) -> str:
-    blocks = j.seen.model.config.n_layer
+    blocks = j.seen.parts.n_layer
     ratios = np.array([c.ratio[j.position] for c in j.corrections])
     large = [c.station for c in j.corrections if not c.ratio[j.position] < 1]
     text = (
@@ -111,31 +121,46 @@ def _verdict(j: Journey) -> str:
     )
     if large:
         text += f" (not {', '.join(large)})"
-    return _wrapped(f"{text}; median ratio {np.median(ratios):.2f}.")
+    text += f"; median ratio {np.median(ratios):.2f}."
+    return wrapped(text + _turned(j.angles, j.position), COLUMNS)
+
+
+def _turned(angles: np.ndarray, position: int) -> str:
+    if not len(angles):
+        return ""
+    return (
+        f" There is no position in embed: queries and keys are turned in every attention, at "
+        f"position {position} the {len(angles)} pairs of coordinates of a head by "
+        f"{angles.max():.4g} … {angles.min():.2g} radians."
+    )
 
 
 def _guesses(j: Journey, label: Label) -> str:
-    """The stream read through ln_f and lm_head at every stage."""
-    cells = [["after", "rank", "p", "likeliest", *[""] * (GUESSES - 1)]]
-    for guess in j.guesses:
-        start = [guess.station, f"{guess.rank}", f"{guess.probability:.3f}"]
-        tokens = [f"{cut(label(t), TOKEN)} {p:.3f}" for t, p in guess.likeliest]
-        for i in range(0, len(tokens), GUESSES):
-            line = tokens[i : i + GUESSES]
-            cells.append([*start, *line, *[""] * (GUESSES - len(line))])
-            start = [""] * 3
+    """The stream read through the last norm and lm_head at every stage."""
+
+    def whole(most: int) -> str:
+        cells = [["after", "rank", "p", "likeliest", *[""] * (most - 1)]]
+        for guess in j.guesses:
+            start = [guess.station, f"{guess.rank}", f"{guess.probability:.3f}"]
+            tokens = [f"{cut(label(t), TOKEN)} {p:.3f}" for t, p in guess.likeliest]
+            for i in range(0, len(tokens), most):
+                line = tokens[i : i + most]
+                cells.append([*start, *line, *[""] * (most - len(line))])
+                start = [""] * 3
+        return table(cells, "lrr" + "l" * most)
+
     what = "follows in the text" if j.follows else "is the likeliest in the end"
     title = (
-        "What would come next if the stream went to ln_f and lm_head at once; rank and p are those "
-        f'of "{label(j.target)}", which {what}.'
+        f"What would come next if the stream went to {j.seen.parts.norm} and lm_head at once; rank "
+        f'and p are those of "{label(j.target)}", which {what}.'
     )
-    return f"{_wrapped(title)}\n{table(cells, 'lrr' + 'l' * GUESSES)}"
+    return f"{wrapped(title, COLUMNS)}\n{_fitting(whole, GUESSES)}"
 
 
 def _head(j: Journey, labels: list[str]) -> str:
     layer, head, head_chosen, layer_chosen = j.head
-    p, config = j.position, j.seen.model.config
-    station = f"h.{layer}.attn.probs"
+    p, parts = j.position, j.seen.parts
+    station = weight_station(parts, layer)
     probs = j.seen.stations[station][head]
     most = int(np.argmax(probs[p]))
     text = (
@@ -143,48 +168,47 @@ def _head(j: Journey, labels: list[str]) -> str:
         f"{most} {labels[most]}, {probs[p, most]:.2f}."
     )
     if head_chosen:
-        among = "all heads" if layer_chosen else f"the {config.n_head} heads of this block"
+        among = "all heads" if layer_chosen else f"the {parts.n_head} heads of this block"
         aside = ", the first and itself aside" if p > 1 else ""
         text += f" Of {among} this one has its largest weight{aside}."
-    heads = config.n_layer * config.n_head
+    if len(shared := heads_that_share(parts, head)) > 1:
+        text += f" Heads {shared[0]} to {shared[-1]} look at the same keys and values."
+    heads = parts.n_layer * parts.n_head
     text += f" Heads in which it gives the first token more than half: {j.resting} of {heads}."
-    return f"{_wrapped(text)}\n{weight_table(probs, labels, p, COLUMNS)}"
+    return f"{wrapped(text, COLUMNS)}\n{weight_table(probs, labels, p, COLUMNS)}"
 
 
 def _ffn(j: Journey, labels: list[str], label: Label) -> str:
     """Columns of W_1 detect, rows of W_2 answer (article 8.3)."""
+    parts, factors = j.seen.parts, [*j.neurons[0].factors]
     title = (
-        f"h.{j.ffn}.mlp, the strongest of its {j.seen.model.config.ffn_width} neurons at position "
-        f"{j.position}: a column of W_1 detects, a row of W_2 answers. Active: the activation; "
+        f"{block_station(parts, j.ffn)}.mlp, the strongest of its {parts.ffn_width} neurons at "
+        f"position {j.position}: {parts.detects}. Active: {parts.active}; "
         "answer: the norm of what it adds to the stream; up, down: what that adds to logits."
     )
-    cells = [["neuron", "active", "answer", "most active at", "pushes", *[""] * PUSHED]]
-    for n in j.neurons:
-        most = [left(_place(n.most_at, labels), PLACE), f"{n.most:.2f}"]
-        start = [f"{n.number}", f"{n.activation:.2f}", f"{n.answer:.2f}", " ".join(most)]
-        for direction, tokens in (("up", n.up), ("down", n.down)):
-            pushed = [f"{cut(label(t), TOKEN)} {x:+.2f}" for t, x in tokens[:PUSHED]]
-            cells.append([*start, direction, *pushed, *[""] * (PUSHED - len(pushed))])
-            start = [""] * 4
-    return f"{_wrapped(title)}\n{table(cells, 'rrrll' + 'l' * PUSHED)}"
+
+    def whole(most: int) -> str:
+        cells = [["neuron", *factors, "active", "answer", "most active at", "pushes", *[""] * most]]
+        for n in j.neurons:
+            at = [left(_place(n.most_at, labels), PLACE), f"{n.most:.2f}"]
+            numbers = [f"{x:.2f}" for x in (*n.factors.values(), n.activation, n.answer)]
+            start = [f"{n.number}", *numbers, " ".join(at)]
+            for direction, tokens in (("up", n.up), ("down", n.down)):
+                pushed = [f"{cut(label(t), TOKEN)} {x:+.2f}" for t, x in tokens[:most]]
+                cells.append([*start, direction, *pushed, *[""] * (most - len(pushed))])
+                start = [""] * len(start)
+        return table(cells, "r" * (3 + len(factors)) + "ll" + "l" * most)
+
+    return f"{wrapped(title, COLUMNS)}\n{_fitting(whole, PUSHED)}"
+
+
+def _fitting(whole: Callable[[int], str], most: int) -> str:
+    """A table that names so many on a line, or as many fewer as make it fit."""
+    shown = whole(most)
+    if most > 1 and max(map(width, shown.splitlines())) > COLUMNS:
+        return _fitting(whole, most - 1)
+    return shown
 
 
 def _place(i: int, labels: list[str]) -> str:
     return cut(f"{i} {labels[i]}", PLACE)
-
-
-def _wrapped(text: str) -> str:
-    return "\n".join(" ".join(line) for line in _filled(text.split(), COLUMNS, gap=1))
-
-
-def _filled(words: Sequence[str], columns: int, gap: int = 2) -> list[list[str]]:
-    """Words in lines of at most so many columns."""
-    lines: list[list[str]] = [[]]
-    used = -gap
-    for word in words:
-        used += gap + width(word)
-        if used > columns and lines[-1]:
-            lines.append([])
-            used = width(word)
-        lines[-1].append(word)
-    return lines

@@ -165,6 +165,14 @@ def test_a_model_that_is_not_there_is_said_in_one_sentence(tmp_path: Path) -> No
     assert done.stderr.count("\n") == 1
 
 
+def test_a_model_that_is_no_gpt2_is_said_in_one_sentence(tmp_path: Path) -> None:
+    """Before any weights are looked for."""
+    (tmp_path / "config.json").write_text('{"model_type": "llama"}', "utf-8")
+    done = run("ch07_mask", "--model", str(tmp_path))
+    assert (done.returncode, done.stderr.count("\n")) == (2, 1)
+    assert done.stderr.endswith(" is a llama, but this example looks inside a GPT-2.\n")
+
+
 @pytest.mark.parametrize(("name", "option"), [("pictures", []), ("ch07_heatmap", ["--out"])])
 def test_without_matplotlib_pictures_say_what_to_install(
     name: str, option: list[str], tmp_path: Path

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import npgpt
-from npgpt import cli, compare, describe, evaluate, generate, trace, train
+from npgpt import cli, compare, describe, evaluate, generate, train
 from npgpt.models.llama import Llama
 from npgpt.ops.rope import rope_forward
 from tests.gguf_files import llama_file, write_gguf
@@ -148,16 +148,6 @@ def test_compare_with_transformers_wants_a_folder(rng, tmp_path) -> None:
         compare.main(["--ids", "1 2", "--model", str(path)])
     assert (
         compare.main(["--ids", "1 2", "--model", str(path), "--dump", f"{path}.safetensors"]) == 0
-    )
-
-
-def test_trace_knows_gpt2_only(folder, capsys) -> None:
-    assert cli.run(trace.PROG, trace.main, ["abc", "--model", str(folder)]) == 2
-    said = capsys.readouterr()
-    assert said.out == ""
-    assert said.err == (
-        f"npgpt.trace: error: {str(folder)!r} is a llama, on which npgpt.trace does not work; what "
-        "does: npgpt.generate, npgpt.evaluate, npgpt.compare, npgpt.describe, npgpt.train.\n"
     )
 
 

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import json
+
 import numpy as np
 import pytest
 
 import npgpt
-from npgpt import generate
+from npgpt import generate, trace
+from npgpt.text_columns import width
 from tests.gradcheck import relative_error
 
 TEXT = (
@@ -54,6 +57,19 @@ def test_it_knows_what_comes_next(model, tokenizer) -> None:
     picked = logits[np.arange(len(ids) - 1), ids[1:]]
     loss = (np.log(np.exp(logits - picked[:, None]).sum(axis=-1))).mean()
     assert loss < 4
+
+
+def test_its_way_to_a_capital(smollm2, capsys) -> None:
+    argv = ["The capital of France is", "--model", smollm2, "--top", "2"]
+    assert trace.main([*argv, "--json"]) == 0
+    journey = json.loads(capsys.readouterr().out)
+    assert [t["label"] for t in journey["tokens"]] == ["The", "␣capital", "␣of", "␣France", "␣is"]
+    assert journey["target"]["label"] == "␣Paris"
+    ranks = [g["rank"] for g in journey["guesses"]]
+    assert (len(ranks), ranks[-1], ranks[0] > 100) == (31, 1, True)
+    assert journey["rotary_angles"][-1] == pytest.approx(4 * 1e5 ** (-62 / 64))
+    assert trace.main(argv) == 0
+    assert max(map(width, capsys.readouterr().out.splitlines())) <= 100
 
 
 @pytest.mark.hf

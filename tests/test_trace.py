@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,7 @@ from npgpt import cli, trace
 from npgpt.text_columns import width
 from tests.tiny import write_tiny_model
 
+GOLDENS = Path(__file__).parent / "goldens"
 TEXT = "The cat 猫😁\n"  # 16 tokens: each is one byte
 
 
@@ -181,6 +183,38 @@ def test_lines_fit_a_terminal_of_100_columns(run, folder, text, options):
     assert (code, err) == (0, "")
     assert max(map(width, out.splitlines())) <= 100
     assert len(sections(out)) == 5
+
+
+def test_what_is_printed_of_a_gpt2_stays_as_it_was(run, tmp_path, monkeypatch):
+    """Every character of the tables; of --json names, order, and numbers up to rounding."""
+    write_tiny_model(tmp_path / "model", seed=3)
+    monkeypatch.chdir(tmp_path)
+    options = ("--dtype", "float64", "--position", 5, "--top", 3, "--layer", 1)
+    code, out, _ = run("The cat 猫😁", "--model", "model", *options)
+    assert (code, out) == (0, (GOLDENS / "trace-gpt2.txt").read_text(encoding="utf-8"))
+    now, then = (
+        list(leaves(json.loads(text)))
+        for text in (
+            run("The cat 猫😁", "--model", "model", *options, "--json")[1],
+            (GOLDENS / "trace-gpt2.json").read_text(encoding="utf-8"),
+        )
+    )
+    assert [path for path, _ in now] == [path for path, _ in then]
+    for (path, value), (_, wanted) in zip(now, then, strict=True):
+        if isinstance(wanted, float):
+            assert value == pytest.approx(wanted, rel=1e-9, abs=1e-12), path
+        else:
+            assert value == wanted, path
+
+
+def leaves(value: Any, path: str = "") -> Iterator[tuple[str, Any]]:
+    """Everything in a JSON value that is neither an object nor an array, with its place."""
+    if isinstance(value, (dict, list)):
+        items = value.items() if isinstance(value, dict) else enumerate(value)
+        for key, item in items:
+            yield from leaves(item, f"{path}/{key}")
+    else:
+        yield path, value
 
 
 @pytest.mark.real
