@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import Any
 
 from npgpt import describe_tables
-from npgpt.describe_tables import Line, Wanted, texts, total_of
+from npgpt.describe_tables import Line, Wanted, several, texts, total_of
 from npgpt.models.bert_config import BERTConfig, param_shapes
 
 PRESETS = {"bert-base-uncased": BERTConfig()}
@@ -68,10 +68,10 @@ def as_text(name: str, config: BERTConfig, tokens: int, batch: int, each: int) -
     d, H = config.hidden_size, config.num_attention_heads
     head = "is word_embeddings" if config.tie_word_embeddings else "has its own table"
     title = (
-        f"{name}: {config.num_hidden_layers} layers, d {d}, {H} heads of {d // H}, "
-        f"FFN {config.intermediate_size} ({config.hidden_act}),\n"
+        f"{name}: {several(config.num_hidden_layers, 'layer')}, d {d}, "
+        f"{several(H, 'head')} of {d // H}, FFN {config.intermediate_size} ({config.hidden_act}),\n"
         "post-norm, every token sees all others, learned positions, "
-        f"{config.type_vocab_size} token type{'s' * (config.type_vocab_size > 1)},\n"
+        f"{several(config.type_vocab_size, 'token type')},\n"
         f"vocabulary {config.vocab_size}, context {config.max_position_embeddings}; "
         f"decoder of the MLM head {head}"
     )

@@ -93,7 +93,12 @@ def as_object(
 
 def texts(batch: int, each: int) -> str:
     """How many texts, and how large a number is."""
-    return f"{batch} text{'s' * (batch > 1)}, {each} bytes a number."
+    return f"{several(batch, 'text')}, {each} bytes a number."
+
+
+def several(n: int, what: str) -> str:
+    """1 head, 2 heads."""
+    return f"{n} {what}{'s' * (n > 1)}"
 
 
 def total_of(lines: Sequence[Line]) -> int:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import Any
 
 from npgpt import describe_tables
-from npgpt.describe_tables import Line, Wanted, by_path, texts, total_of
+from npgpt.describe_tables import Line, Wanted, by_path, several, texts, total_of
 from npgpt.models.transformer_config import TransformerConfig
 from npgpt.models.transformer_params import param_shapes
 
@@ -117,7 +117,8 @@ def _title(name: str, config: TransformerConfig) -> str:
         layers, heads, width = (
             getattr(config, f"{side}_{of}") for of in ("layers", "attention_heads", "ffn_dim")
         )
-        return f"{layers} {side} layers, {heads} heads of {config.d_model // heads}, FFN {width}"
+        stacked, split = several(layers, f"{side} layer"), several(heads, "head")
+        return f"{stacked}, {split} of {config.d_model // heads}, FFN {width}"
 
     V, target_V = config.vocab_size, config.target_vocab_size
     vocabulary = f"{V}" if target_V == V else f"{V} and {target_V}"

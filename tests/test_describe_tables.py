@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from npgpt import describe
-from npgpt.describe_tables import Wanted, by_path, parameter_lines
+from npgpt.describe_tables import Wanted, by_path, parameter_lines, several
 from npgpt.text_columns import width
 
 SHAPES = {
@@ -78,6 +78,10 @@ def test_all_that_is_said_of_a_llama(capsys) -> None:
     argv = ["llama-3-8b", "--context", "100", "--batch", "3", "--dtype", "float16"]
     assert describe.main(argv) == 0
     assert capsys.readouterr().out == LLAMA_3_8B
+
+
+def test_one_is_singular() -> None:
+    assert [several(n, "head") for n in (1, 2)] == ["1 head", "2 heads"]
 
 
 @pytest.mark.parametrize("name", describe.PRESETS)
