@@ -38,10 +38,10 @@ from npgpt.safetensors_file import map_tensor, read_tensor
 MODEL_TYPES = {
     "gpt2": ("generate", "evaluate", "compare", "describe", "train", "trace"),
     "llama": ("generate", "evaluate", "compare", "describe", "train", "trace"),
-    "bert": ("fill_mask",),
-    "bart": ("translate",),
-    "marian": ("translate",),
-    "transformer": ("translate",),
+    "bert": ("fill_mask", "describe"),
+    "bart": ("translate", "describe"),
+    "marian": ("translate", "describe"),
+    "transformer": ("translate", "describe"),
 }
 
 

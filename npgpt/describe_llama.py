@@ -5,11 +5,11 @@ Every count comes from `param_shapes`. Leaves out the boxes, FLOPs and the diagr
 
 from __future__ import annotations
 
-import math
-from typing import Any, NamedTuple
+from typing import Any
 
+from npgpt import describe_tables
+from npgpt.describe_tables import Line, Wanted, texts, total_of
 from npgpt.models.llama_config import LlamaConfig, param_shapes
-from npgpt.text_columns import table
 
 LLAMA_3_8B = LlamaConfig(
     vocab_size=128256,
@@ -23,8 +23,8 @@ LLAMA_3_8B = LlamaConfig(
 )
 PRESETS = {"llama-3-8b": LLAMA_3_8B}
 
-# The lines of the table: depth, what is said, the parameters it counts ("layers.0." is any block).
-LINES = (
+# The lines of the table; "layers.0." is any block.
+LINES: tuple[Wanted, ...] = (
     (0, "embed_tokens", "embed_tokens."),
     (0, "a block", "layers.0."),
     (1, "attention", "layers.0.self_attn."),
@@ -43,30 +43,9 @@ LINES = (
 )
 
 
-class Line(NamedTuple):
-    """A line of the parameter table; shares are fractions, of the model and of a block."""
-
-    depth: int
-    name: str
-    parameters: int
-    share: float
-    of_block: float | None
-
-
 def parameter_lines(config: LlamaConfig) -> list[Line]:
     """The parameter table. A tied head has no parameters of its own."""
-    sizes = {name: math.prod(shape) for name, shape in param_shapes(config).items()}
-
-    def size(beginning: str) -> int:
-        return sum(n for name, n in sizes.items() if name.startswith(beginning))
-
-    total, block = size(""), size("layers.0.")
-    lines = []
-    for depth, name, beginning in LINES:
-        n = size(beginning)
-        of_block = n / block if beginning.startswith("layers.0.") else None
-        lines.append(Line(depth, name, n, n / total, of_block))
-    return lines
+    return describe_tables.parameter_lines(param_shapes(config), LINES, ("layers.0.",))
 
 
 def kv_cache_bytes(config: LlamaConfig, tokens: int, batch: int, each: int) -> tuple[int, int]:
@@ -86,37 +65,25 @@ def as_text(name: str, config: LlamaConfig, tokens: int, batch: int, each: int) 
         f"{config.rope_theta:g}),\nvocabulary {config.vocab_size}, context "
         f"{config.max_position_embeddings}; lm_head {head}"
     )
-    cells = [("parameters", "number", "of the model", "of a block")]
-    for line in parameter_lines(config):
-        of_block = "" if line.of_block is None else f"{100 * line.of_block:.1f} %"
-        share = f"{100 * line.share:.1f} %"
-        cells.append((2 * line.depth * " " + line.name, f"{line.parameters:,}", share, of_block))
+    lines = parameter_lines(config)
     kept, unshared = kv_cache_bytes(config, tokens, batch, each)
-    memory = [
-        ("memory", "bytes"),
-        ("parameters", f"{parameter_lines(config)[-1].parameters * each:,}"),
-        ("KV cache", f"{kept:,}"),
-        (f"… if all {H} heads had their own keys", f"{unshared:,}"),
-    ]
-    below = f"Below: T = {tokens} tokens, {batch} text{'s' * (batch > 1)}, {each} bytes a number."
-    return "\n\n".join([title, table(cells, "lrrr"), below, table(memory, "lr")])
+    memory = {
+        "parameters": total_of(lines) * each,
+        "KV cache": kept,
+        f"… if all {H} heads had their own keys": unshared,
+    }
+    below = f"Below: T = {tokens} tokens, {texts(batch, each)}"
+    return describe_tables.as_text(title, lines, below, memory)
 
 
 def as_json(name: str, config: LlamaConfig, tokens: int, batch: int, each: int) -> dict[str, Any]:
     """The same as an object."""
     lines = parameter_lines(config)
     kept, unshared = kv_cache_bytes(config, tokens, batch, each)
-    return {
-        "model": name,
-        "config": config.to_dict(),
-        "tokens": tokens,
-        "batch": batch,
-        "parameters": {line.name: line.parameters for line in lines},
-        "share_of_model": {line.name: line.share for line in lines},
-        "share_of_block": {ln.name: ln.of_block for ln in lines if ln.of_block is not None},
-        "memory_bytes": {
-            "parameters": lines[-1].parameters * each,
-            "KV cache": kept,
-            "KV cache, every head its own": unshared,
-        },
+    about = {"model": name, "config": config.to_dict(), "tokens": tokens, "batch": batch}
+    memory = {
+        "parameters": total_of(lines) * each,
+        "KV cache": kept,
+        "KV cache, every head its own": unshared,
     }
+    return describe_tables.as_object(about, lines, memory)

@@ -98,6 +98,8 @@ class BERTConfig:
                 f"{where}: hidden_act {self.hidden_act!r} is unknown; "
                 f"choose one of {', '.join(ACTIVATIONS)}."
             )
+        if not isinstance(tied := self.tie_word_embeddings, bool):
+            raise ValueError(f"{where}: tie_word_embeddings is {tied!r}, not true or false.")
         eps = self.layer_norm_eps
         if not isinstance(eps, (int, float)) or not 0 <= eps < math.inf:
             raise ValueError(f"{where}: layer_norm_eps is {eps!r}, not a number >= 0.")

@@ -99,6 +99,8 @@ class GPT2Config:
         epsilon = self.layer_norm_epsilon
         if not isinstance(epsilon, (int, float)) or not 0 <= epsilon < math.inf:
             raise ValueError(f"{where}: layer_norm_epsilon is {epsilon!r}, not a number >= 0.")
+        if not isinstance(tied := self.tie_word_embeddings, bool):
+            raise ValueError(f"{where}: tie_word_embeddings is {tied!r}, not true or false.")
         for name in ("embd_pdrop", "attn_pdrop", "resid_pdrop"):
             p = getattr(self, name)
             if not isinstance(p, (int, float)) or not 0 <= p < 1:

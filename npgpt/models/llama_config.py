@@ -158,6 +158,8 @@ class LlamaConfig:
             raise ValueError(f"{where}: rms_norm_eps is {self.rms_norm_eps!r}, not a number >= 0.")
         if not _is_number(self.rope_theta) or self.rope_theta <= 0:
             raise ValueError(f"{where}: rope_theta is {self.rope_theta!r}, not a number > 0.")
+        if not isinstance(tied := self.tie_word_embeddings, bool):
+            raise ValueError(f"{where}: tie_word_embeddings is {tied!r}, not true or false.")
         p = self.attention_dropout
         if not _is_number(p) or not 0 <= p < 1:
             raise ValueError(f"{where}: attention_dropout is {p!r}, not a probability in [0, 1).")

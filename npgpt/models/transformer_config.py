@@ -193,9 +193,10 @@ class TransformerConfig:
             p = getattr(self, name)
             if not isinstance(p, (int, float)) or not 0 <= p < 1:
                 raise ValueError(f"{where}: {name} is {p!r}, but must be a probability in [0, 1).")
+        for name in ("scale_embedding", "share_encoder_decoder_embeddings", "tie_word_embeddings"):
+            if not isinstance(getattr(self, name), bool):
+                raise ValueError(f"{where}: {name} is {getattr(self, name)!r}, not true or false.")
         self._check_ids(where)
-        if any(len(word) != 1 for word in self.bad_words_ids or []):
-            raise ValueError(f"{where}: bad_words_ids bans more than single tokens, unlike npgpt.")
 
     def _check_second_vocabulary(self, where: str) -> None:
         size = self.decoder_vocab_size
@@ -216,3 +217,9 @@ class TransformerConfig:
                 value is None and name == "decoder_start_token_id"
             ):
                 raise ValueError(f"{where}: {name} is {value!r}, but must be the id of a token.")
+        banned = [] if self.bad_words_ids is None else self.bad_words_ids
+        words = banned if isinstance(banned, list) else [banned]
+        if not all(isinstance(word, list) and all(type(i) is int for i in word) for word in words):
+            raise ValueError(f"{where}: bad_words_ids is {banned!r:.60}, but must be lists of ids.")
+        if any(len(word) != 1 for word in words):
+            raise ValueError(f"{where}: bad_words_ids bans more than single tokens, unlike npgpt.")
