@@ -38,10 +38,10 @@ from npgpt.safetensors_file import map_tensor, read_tensor
 MODEL_TYPES = {
     "gpt2": ("generate", "evaluate", "compare", "describe", "train", "trace"),
     "llama": ("generate", "evaluate", "compare", "describe", "train"),
-    "bert": ("fill_mask",),
-    "bart": ("translate",),
-    "marian": ("translate",),
-    "transformer": ("translate",),
+    "bert": ("compare", "fill_mask"),
+    "bart": ("compare", "translate"),
+    "marian": ("compare", "translate"),
+    "transformer": ("compare", "translate"),
 }
 
 
@@ -81,8 +81,8 @@ def from_pretrained(
 
 def check_works(
     name: str | os.PathLike[str], command: str, revision: str | None = None, who: str = ""
-) -> None:
-    """Raise ValueError, before any weights are read, where a command cannot work on a model.
+) -> str:
+    """The `model_type`; ValueError, before any weights are read, where a command cannot work on it.
 
     Args:
         command: "trace" for `npgpt.trace`; `who` says so in other words.
@@ -94,6 +94,7 @@ def check_works(
             warnings.simplefilter("ignore")  # they come again when the model is loaded
             kind = model_type(find_folder(name, revision, files="config") / "config.json")
     check_kind(kind, name, command, who)
+    return kind
 
 
 def check_kind(kind: str, name: str | os.PathLike[str], command: str, who: str = "") -> None:
