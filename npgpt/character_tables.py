@@ -26,21 +26,18 @@ class CharacterTables:
 
     def encode(self, text: str) -> list[int]:
         """Begin, the letters, end; a letter without a place is unknown."""
-        return [*_mark(self.begin), *_places(text, self.letters), *_mark(self.end)]
+        return self._between_marks(text, self.letters)
 
-    def encode_target(self, phonemes: str) -> list[int]:
-        """The phonemes, end; the decoder is given its start by the model."""
-        return [*_places(phonemes, self.phonemes), *_mark(self.end)]
+    def encode_target(self, text: str) -> list[int]:
+        """Begin, the phonemes, end: what such a model writes, its begin included."""
+        return self._between_marks(text, self.phonemes)
 
     def decode(self, ids: Iterable[int]) -> str:
         """The phonemes, without marks."""
         return "".join(self.phonemes[i] for i in ids if UNKNOWN < i < len(self.phonemes))
 
-
-def _places(text: str, table: str) -> list[int]:
-    found = [table.find(character, UNKNOWN + 1) for character in text]
-    return [UNKNOWN if place < 0 else place for place in found]
-
-
-def _mark(mark: int | list[int] | None) -> list[int]:
-    return [mark] if type(mark) is int else []
+    def _between_marks(self, text: str, table: str) -> list[int]:
+        found = [table.find(character, UNKNOWN + 1) for character in text]
+        ids = [UNKNOWN if place < 0 else place for place in found]
+        marks = [[mark] if type(mark) is int else [] for mark in (self.begin, self.end)]
+        return [*marks[0], *ids, *marks[1]]

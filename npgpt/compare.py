@@ -21,9 +21,10 @@ from npgpt.compare_report import Comparison, as_json, as_text
 from npgpt.differences import (
     Difference,
     allowed_by_rounding,
-    allowed_by_tolerance,
     difference,
     logits_difference,
+    measured_by,
+    norm_of,
 )
 from npgpt.gguf_file import find_gguf
 from npgpt.hub import find_folder
@@ -57,7 +58,8 @@ def main(argv: Sequence[str]) -> int:
             f"transformers compares a folder, but {args.model!r} is the file {source}."
         )
     model = from_pretrained(source, dtype=args.dtype)
-    stations = collect_stations(model, given.ids, given.target_ids, gradients=args.gradients)
+    texts = given.ids, given.target_ids
+    stations = collect_stations(model, *texts, gradients=args.gradients)
     if args.dump is not None:
         write_tensors(args.dump, stations, {"format": "npgpt-stations", "model": args.model})
         print(f"{PROG}: wrote {len(stations)} arrays to {args.dump}", file=sys.stderr)
@@ -66,14 +68,8 @@ def main(argv: Sequence[str]) -> int:
     if dump is None:
         from npgpt.reference import hf_stations
 
-        dump = hf_stations(
-            source,
-            given.ids,
-            given.target_ids,
-            params=model.params,
-            dtype=args.dtype,
-            gradients=args.gradients,
-        )
+        options = {"dtype": args.dtype, "gradients": args.gradients}
+        dump = hf_stations(source, *texts, params=model.params, **options)
     comparison = _compare(model, kind, stations, dump, args, against)
     if args.json:
         found = as_json(comparison, given.token_text)
@@ -98,12 +94,13 @@ def _compare(
         rounding = measure_rounding(model, ours, gradients=args.gradients)
 
     def compared(name: str) -> Difference:
-        allowed = (
-            allowed_by_rounding(name, ours[name], rounding[name], dump.precision[name])
-            if args.tolerance is None
-            else allowed_by_tolerance(ours[name], args.tolerance)
-        )
-        return difference(name, ours[name], matched.arrays[name], allowed=allowed)
+        size = norm_of(ours[measured_by(name)])
+        if args.tolerance is None:
+            rounded = max(rounding[name], rounding[measured_by(name)])
+            allowed = allowed_by_rounding(name, ours[name], rounded, dump.precision[name], size)
+        else:
+            allowed = args.tolerance * size
+        return difference(name, ours[name], matched.arrays[name], allowed=allowed, size=size)
 
     rows = [compared(name) for name in matched.arrays]
     theirs, target_ids = matched.arrays.get("logits"), ours.get("target_ids")

@@ -58,7 +58,7 @@ NAMES = {
 
 
 def names_of(kind: str, params: Collection[str]) -> Names:
-    """The names for a `model_type`; `params` says what heads a BERT has, and which tables a bart."""
+    """The names for a `model_type`; `params` says which heads a BERT has, which tables a bart."""
     if kind == "bert":
         return _names_of_bert(params)
     if kind == "bart" and "shared.weight" not in params:

@@ -13,7 +13,6 @@ from npgpt.differences import (
     LEAST_ROUNDING,
     ROUNDINGS,
     allowed_by_rounding,
-    allowed_by_tolerance,
     difference,
     first_beyond,
     logits_difference,
@@ -76,10 +75,6 @@ def test_the_first_beyond_is_the_first_in_order():
     assert found is not None
     assert found.station == "b"
     assert first_beyond(rows[:1]) is None
-
-
-def test_the_tolerance_given_is_relative():
-    assert allowed_by_tolerance(np.array([3.0, 4.0]), 1e-3) == pytest.approx(5e-3)
 
 
 def test_rounding_allows_a_multiple_of_what_was_measured():
