@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from npgpt.checkpoint import model_type
-from npgpt.reference_loading import load_reference
+from npgpt.reference_loading import everything_in, load_reference
 from npgpt.reference_names import Names, names_of
 from npgpt.stations import GRAD, next_token_targets
 from npgpt.stations_file import Dump
@@ -62,7 +62,7 @@ def hf_stations(
     _observe(model, stations, names)
     if gradients:
         _prepare_gradients(model, kind, ids)
-    with torch.set_grad_enabled(gradients):
+    with torch.set_grad_enabled(gradients), everything_in(dtype):
         output = model(output_attentions=True, **_inputs(kind, ids, target_ids))
     for stack in names.stacks:
         for station, tables in stack.tables.items():

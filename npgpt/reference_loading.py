@@ -7,6 +7,8 @@ from __future__ import annotations
 
 import json
 import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -63,3 +65,16 @@ def _precision(folder: Path, dtype: str) -> dict[str, Any]:
         )
         options["reorder_and_upcast_attn"] = False
     return options
+
+
+@contextmanager
+def everything_in(dtype: str) -> Iterator[None]:
+    """Let torch make in `dtype` what transformers names no dtype for: transformers 4 its masks."""
+    import torch
+
+    usual = torch.get_default_dtype()
+    torch.set_default_dtype(getattr(torch, dtype))
+    try:
+        yield
+    finally:
+        torch.set_default_dtype(usual)
