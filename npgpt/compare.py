@@ -37,8 +37,8 @@ PROG = "npgpt.compare"
 
 EPILOG = """\
 Without --against the other side is Hugging Face transformers (pip install 'npgpt[hf]'); with
---dump alone nothing is compared. Text or ids are read as the model reads them, an encoder-decoder's
-target too. The README lists each architecture's stations, its loss, and how to write a file.
+--dump alone nothing is compared. An encoder-decoder reads TEXT and is to write the target. The
+README lists the stations and the loss of each architecture, and how to write them to a file.
 exit code: 0 within tolerance (or dumped), 1 beyond it, 2 bad input
 """
 

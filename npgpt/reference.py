@@ -64,10 +64,7 @@ def hf_stations(
         _prepare_gradients(model, kind, ids)
     with torch.set_grad_enabled(gradients), everything_in(dtype):
         output = model(output_attentions=True, **_inputs(kind, ids, target_ids))
-    for stack in names.stacks:
-        for station, tables in stack.tables.items():
-            for n, probs in enumerate(output[tables]):
-                stations[f"{stack.layers}.{n}.{station}"] = _array(probs)
+    stations |= _tables(output, names)
     logits = output.get("logits", output.get("prediction_logits"))
     if logits is not None:
         stations["logits"] = _array(logits)
@@ -122,6 +119,16 @@ def _observe(model: Any, stations: dict[str, np.ndarray], names: Names) -> None:
             keep_output(layer, f"{stack.layers}.{n}")
     for name in names.last:
         keep_output(model.base_model.get_submodule(name), name)
+
+
+def _tables(output: Any, names: Names) -> dict[str, np.ndarray]:
+    """The attention weights of every layer."""
+    return {
+        f"{stack.layers}.{n}.{station}": _array(probs)
+        for stack in names.stacks
+        for station, key in stack.tables.items()
+        for n, probs in enumerate(output[key])
+    }
 
 
 def _prepare_gradients(model: Any, kind: str, ids: np.ndarray) -> None:
