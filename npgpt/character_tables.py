@@ -14,7 +14,7 @@ UNKNOWN = 3  # the last of the marks
 
 
 class CharacterTables:
-    """Letters -> ids, ids -> phonemes."""
+    """Letters -> ids, phonemes <-> ids."""
 
     def __init__(self, config: TransformerConfig) -> None:
         """Raises ValueError for a configuration without both tables."""
@@ -26,11 +26,18 @@ class CharacterTables:
 
     def encode(self, text: str) -> list[int]:
         """Begin, the letters, end; a letter without a place is unknown."""
-        found = [self.letters.find(letter, UNKNOWN + 1) for letter in text]
-        ids = [UNKNOWN if place < 0 else place for place in found]
-        marks = [[mark] if type(mark) is int else [] for mark in (self.begin, self.end)]
-        return [*marks[0], *ids, *marks[1]]
+        return self._between_marks(text, self.letters)
+
+    def encode_target(self, text: str) -> list[int]:
+        """Begin, the phonemes, end: what such a model writes, its begin included."""
+        return self._between_marks(text, self.phonemes)
 
     def decode(self, ids: Iterable[int]) -> str:
         """The phonemes, without marks."""
         return "".join(self.phonemes[i] for i in ids if UNKNOWN < i < len(self.phonemes))
+
+    def _between_marks(self, text: str, table: str) -> list[int]:
+        found = [table.find(character, UNKNOWN + 1) for character in text]
+        ids = [UNKNOWN if place < 0 else place for place in found]
+        marks = [[mark] if type(mark) is int else [] for mark in (self.begin, self.end)]
+        return [*marks[0], *ids, *marks[1]]

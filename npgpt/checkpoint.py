@@ -38,10 +38,10 @@ from npgpt.safetensors_file import map_tensor, read_tensor
 MODEL_TYPES = {
     "gpt2": ("generate", "evaluate", "compare", "describe", "train", "trace"),
     "llama": ("generate", "evaluate", "compare", "describe", "train", "trace"),
-    "bert": ("fill_mask", "describe"),
-    "bart": ("translate", "describe"),
-    "marian": ("translate", "describe"),
-    "transformer": ("translate", "describe"),
+    "bert": ("fill_mask", "compare", "describe"),
+    "bart": ("translate", "compare", "describe"),
+    "marian": ("translate", "compare", "describe"),
+    "transformer": ("translate", "compare", "describe"),
 }
 
 
@@ -79,13 +79,14 @@ def from_pretrained(
     return GPT2(*load_checkpoint(folder, dtype=dtype))
 
 
-def check_works(name: str | os.PathLike[str], command: str, revision: str | None = None) -> None:
-    """Raise ValueError, before any weights are read, where a command cannot work on a model.
+def check_works(name: str | os.PathLike[str], command: str, revision: str | None = None) -> str:
+    """The `model_type`; ValueError, before any weights are read, where a command cannot work on it.
 
     Args:
         command: "trace" for `npgpt.trace`.
     """
-    check_kind(kind_of(name, revision), name, command)
+    check_kind(kind := kind_of(name, revision), name, command)
+    return kind
 
 
 def check_kind(kind: str, name: str | os.PathLike[str], command: str) -> None:

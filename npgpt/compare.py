@@ -10,36 +10,35 @@ import argparse
 import json
 import sys
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import Any
 
 import numpy as np
 
 from npgpt import cli
 from npgpt.checkpoint import check_works, from_pretrained
-from npgpt.compare_report import Comparison, TokenText, as_json, as_text
+from npgpt.compare_input import read_given
+from npgpt.compare_report import Comparison, as_json, as_text
 from npgpt.differences import (
     Difference,
     allowed_by_rounding,
-    allowed_by_tolerance,
     difference,
     logits_difference,
+    measured_by,
+    norm_of,
 )
 from npgpt.gguf_file import find_gguf
 from npgpt.hub import find_folder
-from npgpt.models.gpt2 import GPT2
-from npgpt.models.llama import Llama
+from npgpt.reference_names import check_counterpart
 from npgpt.safetensors_file import write_tensors
 from npgpt.stations import GRAD, collect_stations, measure_rounding
-from npgpt.stations_file import Dump, ids_in, match_stations, read_stations
-
-if TYPE_CHECKING:
-    from npgpt.tokenizer import Tokenizer
+from npgpt.stations_file import Dump, match_stations, read_stations
 
 PROG = "npgpt.compare"
 
 EPILOG = """\
 Without --against the other side is Hugging Face transformers (pip install 'npgpt[hf]'); with
---dump alone nothing is compared. The README lists the stations and how to write them to a file.
+--dump alone nothing is compared. An encoder-decoder reads TEXT and is to write the target. The
+README lists the stations and the loss of each architecture, and how to write them to a file.
 exit code: 0 within tolerance (or dumped), 1 beyond it, 2 bad input
 """
 
@@ -50,16 +49,18 @@ def main(argv: Sequence[str]) -> int:
     _check(args)
     against = args.against or ("hf" if args.dump is None else None)
     dump = read_stations(against) if against not in (None, "hf") else None
-    check_works(args.model, "compare", args.revision)
-    tokenizer = _load_tokenizer(args)
-    ids = _read_ids(args, tokenizer, dump)
+    kind = check_works(args.model, "compare", args.revision)
+    if against == "hf":
+        check_counterpart(kind)
+    given = read_given(args, kind, dump)
     source = find_gguf(args.model) or find_folder(args.model, args.revision)
     if against == "hf" and source.suffix == ".gguf":
         raise ValueError(
             f"transformers compares a folder, but {args.model!r} is the file {source}."
         )
     model = from_pretrained(source, dtype=args.dtype)
-    stations = collect_stations(model, ids, gradients=args.gradients)
+    texts = given.ids, given.target_ids
+    stations = collect_stations(model, *texts, gradients=args.gradients)
     if args.dump is not None:
         write_tensors(args.dump, stations, {"format": "npgpt-stations", "model": args.model})
         print(f"{PROG}: wrote {len(stations)} arrays to {args.dump}", file=sys.stderr)
@@ -68,21 +69,20 @@ def main(argv: Sequence[str]) -> int:
     if dump is None:
         from npgpt.reference import hf_stations
 
-        theirs = hf_stations(source, ids, dtype=args.dtype, gradients=args.gradients)
-        # transformers computes a Llama's norms, angles and softmax in float32 whatever the dtype.
-        precision = "float32" if isinstance(model, Llama) else args.dtype
-        dump = Dump(theirs, dict.fromkeys(theirs, precision))
-    comparison = _compare(model, stations, dump, args, against)
-    token_text = _token_text(tokenizer)
+        options = {"dtype": args.dtype, "gradients": args.gradients}
+        dump = hf_stations(source, *texts, params=model.params, **options)
+    comparison = _compare(model, kind, stations, dump, args, against)
     if args.json:
-        print(json.dumps(as_json(comparison, token_text), ensure_ascii=False, allow_nan=False))
+        found = as_json(comparison, given.token_text)
+        print(json.dumps(found, ensure_ascii=False, allow_nan=False))
     else:
-        print(as_text(comparison, token_text))
+        print(as_text(comparison, given.token_text))
     return 0 if comparison.within else 1
 
 
 def _compare(
-    model: GPT2 | Llama,
+    model: Any,
+    kind: str,
     ours: dict[str, np.ndarray],
     dump: Dump,
     args: argparse.Namespace,
@@ -95,21 +95,24 @@ def _compare(
         rounding = measure_rounding(model, ours, gradients=args.gradients)
 
     def compared(name: str) -> Difference:
-        allowed = (
-            allowed_by_rounding(name, ours[name], rounding[name], dump.precision[name])
-            if args.tolerance is None
-            else allowed_by_tolerance(ours[name], args.tolerance)
-        )
-        return difference(name, ours[name], matched.arrays[name], allowed=allowed)
+        size = norm_of(ours[measured_by(name)])
+        if args.tolerance is None:
+            rounded = max(rounding[name], rounding[measured_by(name)])
+            allowed = allowed_by_rounding(name, ours[name], rounded, dump.precision[name], size)
+        else:
+            allowed = args.tolerance * size
+        return difference(name, ours[name], matched.arrays[name], allowed=allowed, size=size)
 
     rows = [compared(name) for name in matched.arrays]
-    theirs = matched.arrays.get("logits")
+    theirs, target_ids = matched.arrays.get("logits"), ours.get("target_ids")
     return Comparison(
         model=args.model,
+        kind=kind,
         against=against,
         dtype=args.dtype,
         tolerance=args.tolerance,
         ids=ours["ids"].tolist(),
+        target_ids=None if target_ids is None else target_ids.tolist(),
         stations=[row for row in rows if not row.station.startswith(GRAD)],
         gradients=[row for row in reversed(rows) if row.station.startswith(GRAD)],
         logits=None if theirs is None else logits_difference(ours["logits"], theirs),
@@ -119,60 +122,11 @@ def _compare(
     )
 
 
-def _read_ids(
-    args: argparse.Namespace, tokenizer: Tokenizer | None, dump: Dump | None
-) -> np.ndarray:
-    """The ids given, as text or as ids, which must be those of the dump; or the dump's."""
-    dumped = None if dump is None else ids_in(dump, args.against)
-    if args.ids is not None:
-        ids = np.array(cli.parse_ids(args.ids))
-    elif args.text is not None and tokenizer is not None:
-        text = sys.stdin.read() if args.text == "-" else args.text
-        ids = np.array(tokenizer.encode(text))
-    elif dumped is not None:
-        ids = dumped
-    else:
-        raise ValueError("give a text or --ids to compare on, or a file with 'ids' in it.")
-    if dumped is not None and not np.array_equal(ids, dumped):
-        raise ValueError(
-            f"{args.against}: its 'ids' {_shown(dumped)} are not those given here, {_shown(ids)}; "
-            "leave these out to take the file's."
-        )
-    if ids.size == 0:
-        raise ValueError("there are no tokens to compare on; give a text or --ids.")
-    return ids
-
-
-def _shown(ids: np.ndarray) -> str:
-    return " ".join(map(str, ids[:8])) + (" …" if len(ids) > 8 else "")
-
-
-def _load_tokenizer(args: argparse.Namespace) -> Tokenizer | None:
-    """Needed for a text; without one it only adds the tokens' text to the report."""
-    if args.text is None and args.against is None and args.dump is not None:
-        return None
-    try:
-        from npgpt.tokenizer import load_tokenizer
-
-        return load_tokenizer(args.model, revision=args.revision)
-    except (ValueError, OSError, ImportError):
-        if args.text is not None:
-            raise
-        return None
-
-
-def _token_text(tokenizer: Tokenizer | None) -> TokenText:
-    def token_text(token: int) -> str | None:
-        if tokenizer is None or token not in tokenizer.bytes_of:
-            return None
-        return tokenizer.decode([token])
-
-    return token_text
-
-
 def _check(args: argparse.Namespace) -> None:
     if args.text is not None and args.ids is not None:
         raise ValueError("give either a text or --ids, not both.")
+    if args.target is not None and args.target_ids is not None:
+        raise ValueError("give either --target or --target-ids, not both.")
     if args.dump is not None and not args.dump.endswith(".safetensors"):
         raise ValueError(f"--dump writes a .safetensors file, but is to write {args.dump!r}.")
     if args.tolerance is not None and not 0 <= args.tolerance < float("inf"):
@@ -182,13 +136,15 @@ def _check(args: argparse.Namespace) -> None:
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog=f"python -m {PROG}",
-        description="Compare two implementations of a GPT-2 or a Llama, station by station.",
+        description="Compare two implementations of one model, station by station.",
         epilog=EPILOG,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     add = parser.add_argument
     add("text", nargs="?", metavar="TEXT", help='the text to compare on; "-" reads stdin')
     add("--ids", metavar="IDS", help="token ids instead of a text; default: those in the file")
+    add("--target", metavar="TEXT", help="encoder-decoder: what it is to write; TEXT is the source")
+    add("--target-ids", metavar="IDS", help="the target as ids, its end included")
     add(
         "--model",
         default=cli.DEFAULT_MODEL,

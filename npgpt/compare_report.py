@@ -10,7 +10,8 @@ from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 from npgpt.differences import OK, Difference, LogitsDifference, first_beyond
-from npgpt.stations import GRAD, what_makes
+from npgpt.station_parts import what_makes
+from npgpt.stations import GRAD
 
 TokenText = Callable[[int], str | None]
 
@@ -19,10 +20,12 @@ class Comparison(NamedTuple):
     """Two implementations side by side."""
 
     model: str
+    kind: str  # its `model_type`
     against: str
     dtype: str
     tolerance: float | None  # None: from rounding, station by station
     ids: list[int]
+    target_ids: list[int] | None  # of an encoder-decoder
     stations: list[Difference]  # in the order of the forward pass; `loss` last
     gradients: list[Difference]  # in the order of the backward pass
     logits: LogitsDifference | None  # None where the other side has no logits
@@ -48,7 +51,7 @@ def as_text(comparison: Comparison, token_text: TokenText) -> str:
         blocks.append(_table("gradient, worst first", rows, other))
     blocks.append(_findings(c))
     if c.logits is not None:
-        blocks.append(_next_token(c.logits, other, token_text))
+        blocks.append(_next_token(c, c.logits, other, token_text))
     for title, names in (
         ("not in the file", c.missing),
         ("in the file, but no station of this model", c.unknown),
@@ -69,6 +72,7 @@ def as_json(comparison: Comparison, token_text: TokenText) -> dict[str, Any]:
         "dtype": c.dtype,
         "tolerance": c.tolerance,
         "ids": c.ids,
+        "target_ids": c.target_ids,
         "within_tolerance": c.within,
         "first_beyond": beyond and beyond.station,
         "first_gradient_beyond": beyond_grad and beyond_grad.station,
@@ -85,7 +89,10 @@ def as_json(comparison: Comparison, token_text: TokenText) -> dict[str, Any]:
 
 def _title(c: Comparison) -> str:
     tolerance = "what rounding explains" if c.tolerance is None else f"{c.tolerance:g}"
-    return f"{c.model} ({c.dtype}) against {c.against}, {len(c.ids)} tokens; tolerance: {tolerance}"
+    tokens = f"{len(c.ids)} tokens"
+    if c.target_ids is not None:
+        tokens += f" and {len(c.target_ids)} of the target"
+    return f"{c.model} ({c.dtype}) against {c.against}, {tokens}; tolerance: {tolerance}"
 
 
 def _table(title: str, rows: Sequence[Difference], other: str) -> str:
@@ -121,7 +128,7 @@ def _findings(c: Comparison) -> str:
         at = c.stations.index(beyond)
         before = f"; {c.stations[at - 1].station} before it is ok" if at else ""
         sentences.append(f"first station beyond tolerance: {beyond.station}{before}")
-        sentences.append(f"  made by: {what_makes(beyond.station)}")
+        sentences.append(f"  made by: {what_makes(c.kind, beyond.station)}")
     elif c.stations:
         sentences.append(f"all {len(c.stations)} stations are within tolerance")
     if c.gradients:
@@ -149,8 +156,9 @@ def _logits_sentences(logits: LogitsDifference) -> list[str]:
     ]
 
 
-def _next_token(logits: LogitsDifference, other: str, token_text: TokenText) -> str:
-    lines = [f"likeliest after position {logits.positions - 1}:"]
+def _next_token(c: Comparison, logits: LogitsDifference, other: str, token_text: TokenText) -> str:
+    at = "after" if c.kind in ("gpt2", "llama") else "at"
+    lines = [f"likeliest {at} position {logits.positions - 1}:"]
     lines.append(f"     {'npgpt':<42}{other}")
     for place, pair in enumerate(zip(logits.ours, logits.theirs, strict=True), start=1):
         cells = [f"{p:<8.2g}  {i:<6} {_quoted(token_text(i))}" for i, p in pair]

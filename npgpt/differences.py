@@ -25,6 +25,8 @@ ROUNDINGS, GRADIENT_ROUNDINGS = 30, 100
 FLOAT64 = 2.0**-19
 LEAST_ROUNDING = 2 * float(np.finfo(np.float32).eps)  # of a station that float32 happens to hit
 
+KEY_BIASES = (".key.bias", ".k_proj.bias")  # GPT-2 has them within c_attn.bias
+
 # Half the relative distance of two neighbours, and half the smallest number.
 HALF_PRECISION = {"float16": (2.0**-11, 2.0**-25), "bfloat16": (2.0**-8, 0.0)}
 
@@ -34,7 +36,7 @@ class Difference(NamedTuple):
 
     station: str
     max_abs: float  # max |Δ|
-    relative: float  # ‖Δ‖ / ‖npgpt‖
+    relative: float  # ‖Δ‖ / ‖npgpt‖ of the station that it is `measured_by`
     tolerance: float  # the largest `relative` that is ok
     worst: tuple[int, ...]  # where |Δ| is largest, or the first NaN or infinity
     ours: float  # the two values there
@@ -56,22 +58,43 @@ class LogitsDifference(NamedTuple):
     theirs: list[tuple[int, float]]
 
 
-def difference(station: str, ours: np.ndarray, theirs: np.ndarray, *, allowed: float) -> Difference:
-    """Compare two arrays of the same shape; `allowed` is the largest ‖Δ‖ that is ok.
+def measured_by(station: str) -> str:
+    """The station whose size and rounding say what is small for this one: mostly itself.
+
+    The bias of the keys shifts all scores of a query alike, which softmax takes out: its gradient
+    is 0, and what is left of it is rounding, and now and then nothing. What was rounded there is
+    rounded in the gradient of the keys' weight as well.
+    """
+    if station.startswith(GRAD) and station.endswith(KEY_BIASES):
+        return station.removesuffix("bias") + "weight"
+    return station
+
+
+def difference(
+    station: str,
+    ours: np.ndarray,
+    theirs: np.ndarray,
+    *,
+    allowed: float,
+    size: float | None = None,
+) -> Difference:
+    """Compare two arrays of the same shape.
+
+    `allowed` is the largest ‖Δ‖ that is ok, `size` what it is relative to, None: ‖ours‖.
 
     NaN or infinity on either side, be it on both, is never ok.
     """
     with np.errstate(invalid="ignore", over="ignore"):
         delta = np.subtract(theirs, ours, dtype=np.float64)
-        size = np.abs(delta)
-        distance, norm = float(np.linalg.norm(delta)), _norm(ours)
-    finite = np.isfinite(size)
-    place = int(np.where(finite, size, np.inf).argmax())
-    worst = tuple(int(i) for i in np.unravel_index(place, size.shape))
+        apart = np.abs(delta)
+        distance, norm = float(np.linalg.norm(delta)), norm_of(ours) if size is None else size
+    finite = np.isfinite(apart)
+    place = int(np.where(finite, apart, np.inf).argmax())
+    worst = tuple(int(i) for i in np.unravel_index(place, apart.shape))
     verdict = BEYOND if not distance <= allowed else OK
     return Difference(
         station=station,
-        max_abs=float(size.max()),
+        max_abs=float(apart.max()),
         relative=_ratio(distance, norm),
         tolerance=_ratio(allowed, norm),
         worst=worst,
@@ -82,7 +105,9 @@ def difference(station: str, ours: np.ndarray, theirs: np.ndarray, *, allowed: f
     )
 
 
-def allowed_by_rounding(station: str, ours: np.ndarray, rounding: float, precision: str) -> float:
+def allowed_by_rounding(
+    station: str, ours: np.ndarray, rounding: float, precision: str, size: float | None = None
+) -> float:
     """The ‖Δ‖ that rounding may explain.
 
     Args:
@@ -90,10 +115,12 @@ def allowed_by_rounding(station: str, ours: np.ndarray, rounding: float, precisi
         rounding: what float32 does to it, see `npgpt.stations.measure_rounding`.
         precision: what the other side computed or stored: float64, float32, float16, bfloat16. The
             coarser of the two sides counts.
+        size: what was rounded is at least so large, None: ‖ours‖.
     """
-    norm = _norm(ours)
+    norm = norm_of(ours)
+    size = norm if size is None else size
     # The loss is a difference of two numbers as large as logits; one nat is its natural size.
-    least = LEAST_ROUNDING * (max(norm, 1.0) if station == "loss" else norm)
+    least = LEAST_ROUNDING * (max(size, 1.0) if station == "loss" else size)
     allowed = max(rounding, least)
     allowed *= GRADIENT_ROUNDINGS if station.startswith(GRAD) else ROUNDINGS
     if ours.dtype == np.float64 and precision == "float64":
@@ -102,11 +129,6 @@ def allowed_by_rounding(station: str, ours: np.ndarray, rounding: float, precisi
         unit, smallest = HALF_PRECISION[precision]
         allowed = max(allowed, unit * norm + smallest * math.sqrt(ours.size))
     return allowed
-
-
-def allowed_by_tolerance(ours: np.ndarray, tolerance: float) -> float:
-    """The ‖Δ‖ at which ‖Δ‖ / ‖ours‖ reaches `tolerance`."""
-    return tolerance * _norm(ours)
 
 
 def first_beyond(rows: Iterable[Difference]) -> Difference | None:
@@ -150,7 +172,8 @@ def _log_softmax(logits: np.ndarray) -> np.ndarray:
     return log_probs
 
 
-def _norm(array: np.ndarray) -> float:
+def norm_of(array: np.ndarray) -> float:
+    """‖array‖, computed in float64."""
     return float(np.linalg.norm(array.astype(np.float64)))
 
 

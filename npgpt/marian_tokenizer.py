@@ -21,13 +21,13 @@ LANGUAGE = re.compile(r">>.*?<<")  # which language to write, for models that kn
 
 
 class MarianTokenizer:
-    """Text of the source language -> ids, ids of the target language -> text."""
+    """Text of the source language -> ids, text of the target language <-> ids."""
 
     def __init__(
         self, source_spm: Any, target_spm: Any, source: dict[str, int], target: dict[str, int]
     ) -> None:
         self.source_spm, self.target_spm = source_spm, target_spm
-        self.source_ids = source
+        self.source_ids, self.target_ids = source, target
         self.target_pieces = {number: piece for piece, number in target.items()}
 
     def encode(self, text: str) -> list[int]:
@@ -40,6 +40,11 @@ class MarianTokenizer:
         pieces = code + self.source_spm.encode(text[len("".join(code)) :], out_type=str)
         unknown = self.source_ids[UNKNOWN]
         return [*(self.source_ids.get(piece, unknown) for piece in pieces), self.source_ids[END]]
+
+    def encode_target(self, text: str) -> list[int]:
+        """Ids of a text of the target language, and its end."""
+        pieces, ids = self.target_spm.encode(text, out_type=str), self.target_ids
+        return [*(ids.get(piece, ids[UNKNOWN]) for piece in pieces), ids[END]]
 
     def decode(self, ids: Iterable[int]) -> str:
         """Text of the ids, without marks such as the end of the text.

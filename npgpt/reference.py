@@ -1,50 +1,45 @@
 """The same stations from Hugging Face transformers, with eager attention: what npgpt is held to.
 
 Loads the model's folder by transformers' own code, so that loading is compared as well. Needs the
-extra `hf`; torch and transformers are imported here and nowhere else.
+extra `hf`, which is imported here and in `reference_loading.py` alone; what transformers calls the
+modules is in `reference_names.py`.
 """
 
 from __future__ import annotations
 
-import json
 import warnings
-from collections.abc import Callable
+from collections.abc import Collection
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
 from npgpt.checkpoint import model_type
-from npgpt.llama_tensors import is_matrix
-from npgpt.shards import shortened
+from npgpt.reference_loading import everything_in, load_reference
+from npgpt.reference_names import Names, names_of
 from npgpt.stations import GRAD, next_token_targets
+from npgpt.stations_file import Dump
 
-
-class Names(NamedTuple):
-    """What transformers calls a model's class and its modules."""
-
-    cls: str
-    trunk: str
-    embed: str  # the module whose output is the beginning of the residual stream
-    blocks: str
-    attn: str
-    norm: str
-
-
-MODELS = {
-    "gpt2": Names("GPT2LMHeadModel", "transformer", "drop", "h", "attn", "ln_f"),
-    "llama": Names("LlamaForCausalLM", "model", "embed_tokens", "layers", "self_attn", "norm"),
-}
+# transformers computes a Llama's norms, angles and softmax, and makes a marian's sinusoids, in
+# float32 whatever the dtype.
+IN_FLOAT32 = ("llama", "marian")
 
 
 def hf_stations(
-    folder: Path, ids: np.ndarray, *, dtype: str, gradients: bool
-) -> dict[str, np.ndarray]:
+    folder: Path,
+    ids: np.ndarray,
+    target_ids: np.ndarray | None = None,
+    *,
+    params: Collection[str] = (),
+    dtype: str,
+    gradients: bool,
+) -> Dump:
     """What `npgpt.stations.collect_stations` returns, computed by transformers.
 
     Args:
         folder: config.json and safetensors.
-        ids: [T] integers.
+        ids, target_ids: [T] integers, see `collect_stations`; transformers shifts the target.
+        params: the names of npgpt's parameters, see `names_of`.
         dtype: "float32" or "float64", of the parameters and of everything returned.
 
     Raises:
@@ -61,95 +56,116 @@ def hf_stations(
         ) from error
 
     kind = model_type(folder / "config.json")
-    model = _load(folder, dtype, MODELS[kind].cls)
-    stations: dict[str, np.ndarray] = {"ids": ids}
-    _observe(model, stations, MODELS[kind])
-    with torch.set_grad_enabled(gradients):
-        output = model(
-            torch.tensor(ids)[None],
-            position_ids=torch.arange(len(ids))[None],
-            use_cache=False,
-            output_attentions=True,
-        )
-    stations["logits"] = _array(output.logits)
-    for n, probs in enumerate(output.attentions):
-        stations[f"{MODELS[kind].blocks}.{n}.{MODELS[kind].attn}.probs"] = _array(probs)
+    names = names_of(kind, params)
+    model = load_reference(folder, dtype, names)
+    stations: dict[str, np.ndarray] = {}
+    _observe(model, stations, names)
     if gradients:
-        targets = torch.tensor(next_token_targets(ids))
-        loss = torch.nn.functional.cross_entropy(output.logits[0], targets)  # -100 is ignored
+        _prepare_gradients(model, kind, ids)
+    with torch.set_grad_enabled(gradients), everything_in(dtype):
+        output = model(output_attentions=True, **_inputs(kind, ids, target_ids))
+    stations |= _tables(output, names)
+    logits = output.get("logits", output.get("prediction_logits"))
+    if logits is not None:
+        stations["logits"] = _array(logits)
+    if gradients:
+        asked = torch.tensor(_asked(kind, ids, target_ids))
+        loss = torch.nn.functional.cross_entropy(logits[0], asked)  # -100 is ignored
         loss.backward()
         stations["loss"] = loss.detach().numpy()
-        for name, param in model.named_parameters():
-            bare, grad = name.removeprefix(MODELS[kind].trunk + "."), param.grad.numpy()
-            turned = kind == "llama" and is_matrix(bare, grad)
-            stations[GRAD + bare] = grad.T if turned else grad
-    return stations
+        stations |= _gradients(model, names)
+    return Dump(stations, dict.fromkeys(stations, "float32" if kind in IN_FLOAT32 else dtype))
 
 
-def _load(folder: Path, dtype: str, cls: str) -> Any:
-    """A model of this class from the folder, in evaluation mode: no dropout."""
-    import transformers
-
-    transformers.utils.logging.set_verbosity_error()
-    transformers.utils.logging.disable_progress_bar()
-    try:
-        model, info = getattr(transformers, cls).from_pretrained(
-            folder,
-            attn_implementation="eager",
-            local_files_only=True,
-            use_safetensors=True,
-            output_loading_info=True,
-            ignore_mismatched_sizes=True,  # they are reported, and refused below
-            **_precision(folder, dtype),
-        )
-    except (RuntimeError, OSError, ValueError, KeyError) as error:
-        reason = " ".join(str(error).split())
-        raise ValueError(f"{folder}: transformers cannot load it ({reason:.300}).") from error
-    unfit = sorted([*info["missing_keys"], *(key for key, *_ in info["mismatched_keys"])])
-    if unfit:
-        raise ValueError(
-            f"{folder}: transformers finds missing or misshapen there {shortened(unfit)}, and "
-            "would start from random numbers; save the model anew with npgpt's save_pretrained, or "
-            "compare with a file (--against FILE)."
-        )
-    return model.eval()
-
-
-def _precision(folder: Path, dtype: str) -> dict[str, Any]:
-    """The options that make all of transformers' pass run in `dtype`."""
+def _inputs(kind: str, ids: np.ndarray, target_ids: np.ndarray | None) -> dict[str, Any]:
     import torch
-    import transformers
 
-    name = "dtype" if int(transformers.__version__.split(".")[0]) >= 5 else "torch_dtype"
-    options = {name: getattr(torch, dtype)}
-    config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
-    if dtype == "float64" and config.get("reorder_and_upcast_attn"):
-        warnings.warn(
-            f"{folder}: reorder_and_upcast_attn is switched off in transformers, which would "
-            "compute the attention weights in float32; all that changes is that rounding.",
-            UserWarning,
-            stacklevel=2,
-        )
-        options["reorder_and_upcast_attn"] = False
-    return options
+    read: dict[str, Any] = {"input_ids": torch.tensor(ids)[None]}
+    if target_ids is not None:
+        return read | {"labels": torch.tensor(target_ids)[None]}
+    if kind == "bert":
+        return read
+    return read | {"position_ids": torch.arange(len(ids))[None], "use_cache": False}
+
+
+def _asked(kind: str, ids: np.ndarray, target_ids: np.ndarray | None) -> np.ndarray:
+    """The token that the loss asks for at each position: that of the target, itself, the next."""
+    if target_ids is not None:
+        return target_ids
+    return ids if kind == "bert" else next_token_targets(ids)
 
 
 def _observe(model: Any, stations: dict[str, np.ndarray], names: Names) -> None:
     """Have the modules write their outputs into `stations` as they compute them."""
 
-    def hook(name: str) -> Callable[..., None]:
-        def write(_module: Any, _inputs: Any, output: Any) -> None:
+    def keep_output(module: Any, name: str) -> None:
+        def hook(_module: Any, _inputs: Any, output: Any) -> None:
             stations[name] = _array(output[0] if isinstance(output, tuple) else output)
 
-        return write
+        module.register_forward_hook(hook)
 
-    trunk = getattr(model, names.trunk)
-    getattr(trunk, names.embed).register_forward_hook(hook("embed"))
-    for n, block in enumerate(getattr(trunk, names.blocks)):
-        for part in (names.attn, "mlp"):
-            getattr(block, part).register_forward_hook(hook(f"{names.blocks}.{n}.{part}"))
-        block.register_forward_hook(hook(f"{names.blocks}.{n}"))
-    getattr(trunk, names.norm).register_forward_hook(hook(names.norm))
+    def keep_input(module: Any, name: str) -> None:
+        def hook(_module: Any, inputs: Any) -> None:
+            stations[name] = _array(inputs[0])
+
+        module.register_forward_pre_hook(hook)
+
+    for stack in names.stacks:
+        layers = model.base_model.get_submodule(stack.layers)
+        keep_input(layers[0], stack.embed)
+        for n, layer in enumerate(layers):
+            for part in stack.parts:
+                keep_output(layer.get_submodule(part), f"{stack.layers}.{n}.{part}")
+            keep_output(layer, f"{stack.layers}.{n}")
+    for name in names.last:
+        keep_output(model.base_model.get_submodule(name), name)
+
+
+def _tables(output: Any, names: Names) -> dict[str, np.ndarray]:
+    """The attention weights of every layer."""
+    return {
+        f"{stack.layers}.{n}.{station}": _array(probs)
+        for stack in names.stacks
+        for station, key in stack.tables.items()
+        for n, probs in enumerate(output[key])
+    }
+
+
+def _prepare_gradients(model: Any, kind: str, ids: np.ndarray) -> None:
+    """Have transformers differentiate all that npgpt does."""
+    if kind in ("bart", "marian"):
+        model.final_logits_bias.requires_grad_(True)  # no parameter there, but added all the same
+    padding = model.config.pad_token_id
+    if kind == "bert" and padding in ids:
+        warnings.warn(
+            f"the text has the padding token, id {padding}, whose row of the word table would get "
+            "no gradient from the lookup in transformers; here it gets one like all others.",
+            UserWarning,
+            stacklevel=3,
+        )
+        model.get_input_embeddings().padding_idx = None
+
+
+def _gradients(model: Any, names: Names) -> dict[str, np.ndarray]:
+    """`grad.NAME` under npgpt's names, a Linear's [out, in] turned unless it is the head.
+
+    Zeros for what the loss does not depend on.
+    """
+    import torch
+
+    grads = {}
+    for name, param in [*model.named_parameters(), *model.named_buffers()]:
+        if not param.requires_grad or name.startswith(names.spare):
+            continue
+        owner = model.get_submodule(name.rpartition(".")[0])
+        turned = isinstance(owner, torch.nn.Linear) and owner is not model.get_output_embeddings()
+        grad = (torch.zeros_like(param) if param.grad is None else param.grad).numpy()
+        bare = name.removeprefix(model.base_model_prefix + ".")
+        grads[GRAD + bare] = grad.T if turned else grad
+    bias = GRAD + "cls.predictions.decoder.bias"  # an untied BERT's, whose other bias does nothing
+    if bias in grads:
+        grads[GRAD + "cls.predictions.bias"] = grads.pop(bias)
+    return grads
 
 
 def _array(tensor: Any) -> np.ndarray:

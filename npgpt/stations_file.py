@@ -17,7 +17,7 @@ import numpy as np
 
 from npgpt.safetensors_file import read_header, read_tensor
 from npgpt.shards import shortened
-from npgpt.stations import GRAD
+from npgpt.stations import GRAD, INPUTS
 
 SUFFIXES = (".safetensors", ".npz")
 
@@ -61,23 +61,23 @@ def read_stations(path: str | os.PathLike[str]) -> Dump:
     return dump
 
 
-def ids_in(dump: Dump, path: str | os.PathLike[str]) -> np.ndarray | None:
-    """The token ids of a dump, [T] int64; None if it has none.
+def ids_in(dump: Dump, path: str | os.PathLike[str], name: str = "ids") -> np.ndarray | None:
+    """The token ids that a dump calls `name`, [T] int64; None if it has none.
 
     Raises ValueError when they are not whole numbers, or of several texts.
     """
-    if "ids" not in dump.arrays:
+    if name not in dump.arrays:
         return None
-    ids = dump.arrays["ids"]
+    ids = dump.arrays[name]
     ids = ids[0] if ids.ndim == 2 and len(ids) == 1 else ids
     if ids.ndim != 1:
         raise ValueError(
-            f"{path}: 'ids' has shape {[*dump.arrays['ids'].shape]}, but has to be one text, [T]."
+            f"{path}: {name!r} has shape {[*dump.arrays[name].shape]}, but has to be one text, [T]."
         )
     with np.errstate(invalid="ignore"):
         whole = ids.astype(np.int64)
     if not np.array_equal(whole, ids):
-        raise ValueError(f"{path}: 'ids' holds {ids[whole != ids][0]}, which is no token id.")
+        raise ValueError(f"{path}: {name!r} holds {ids[whole != ids][0]}, which is no token id.")
     return whole
 
 
@@ -90,7 +90,7 @@ def match_stations(
     """Sort a dump's arrays by what npgpt computed.
 
     Args:
-        ours: npgpt's stations, `ids` included.
+        ours: npgpt's stations, `ids` (and `target_ids`) included.
         params: names of all parameters; their gradients are known names even if not in `ours`.
 
     Raises ValueError when the two have no station in common, or one has another shape.
@@ -98,7 +98,7 @@ def match_stations(
     known = ["loss", *(GRAD + name for name in params)]
     unread = [name for name in known if name in dump.arrays and name not in ours]
     unknown = [name for name in dump.arrays if name not in ours and name not in known]
-    names = [name for name in ours if name != "ids"]
+    names = [name for name in ours if name not in INPUTS]
     common = [name for name in names if name in dump.arrays]
     if not common:
         raise ValueError(

@@ -11,23 +11,14 @@ import json
 import sys
 import time
 from collections.abc import Sequence
-from typing import Protocol
 
 from npgpt import cli
 from npgpt.checkpoint import check_works, from_pretrained
-from npgpt.hub import find_folder
 from npgpt.models.transformer import Transformer
+from npgpt.seq2seq_tokenizer import Seq2SeqTokenizer, load_seq2seq_tokenizer
 
 PROG = "npgpt.translate"
 DEFAULT_MODEL = "Helsinki-NLP/opus-mt-en-zh"
-
-
-class Tokenizer(Protocol):
-    """What is needed of a vocabulary."""
-
-    def encode(self, text: str) -> list[int]: ...
-
-    def decode(self, ids: Sequence[int]) -> str: ...
 
 
 def main(argv: Sequence[str]) -> int:
@@ -41,7 +32,7 @@ def main(argv: Sequence[str]) -> int:
         _write(model, None, None, cli.parse_ids(args.ids), args)
         return 0
     text = sys.stdin.read() if args.text == "-" else args.text
-    tokenizer = _load_tokenizer(model, args)
+    tokenizer = load_seq2seq_tokenizer(args.model, model.config, revision=args.revision)
     for line in text.splitlines():
         if line.strip():
             _write(model, tokenizer, line, tokenizer.encode(line), args)
@@ -52,7 +43,7 @@ def main(argv: Sequence[str]) -> int:
 
 def _write(
     model: Transformer,
-    tokenizer: Tokenizer | None,
+    tokenizer: Seq2SeqTokenizer | None,
     text: str | None,
     ids: list[int],
     args: argparse.Namespace,
@@ -75,22 +66,6 @@ def _write(
     if args.verbose:
         speed = f"{len(new_ids) / seconds:.1f} tokens/s"
         print(f"{PROG}: {len(ids)} ids read, {len(new_ids)} written, {speed}", file=sys.stderr)
-
-
-def _load_tokenizer(model: Transformer, args: argparse.Namespace) -> Tokenizer:
-    if "grapheme_chars" in model.config.other:
-        from npgpt.character_tables import CharacterTables
-
-        return CharacterTables(model.config)
-    if model.config.model_type != "marian":
-        folder = find_folder(args.model, args.revision, files="config")
-        raise ValueError(
-            f"{folder} is a {model.config.model_type}, whose vocabulary is not read here; give "
-            "--ids."
-        )
-    from npgpt.marian_tokenizer import load_marian_tokenizer
-
-    return load_marian_tokenizer(args.model, revision=args.revision)
 
 
 def _parser() -> argparse.ArgumentParser:

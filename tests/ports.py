@@ -68,6 +68,11 @@ def edited(path: Path, **changes: np.ndarray | None) -> Path:
 def report(folder: Path, stations: dict[str, np.ndarray], *options: str) -> dict[str, Any]:
     """What the command says of these stations, laid beside those of CONFIG and PARAMS."""
     save_checkpoint(folder, CONFIG, PARAMS)
+    return report_on(folder, stations, *options)
+
+
+def report_on(folder: Path, stations: dict[str, np.ndarray], *options: str) -> dict[str, Any]:
+    """What the command says of these stations, laid beside those of the model in the folder."""
     file = folder / "port.npz"
     np.savez(file, **stations)  # type: ignore[arg-type]
     code, out, err = run("--model", folder, "--against", file, "--json", *options)

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import npgpt
-from npgpt import compare
+from npgpt import compare_input
 from npgpt.safetensors_file import read_tensors, write_tensors
 from npgpt.stations import collect_stations
 from tests.ports import edited, run
@@ -146,7 +146,8 @@ def test_tokens_have_their_text_where_there_is_a_vocabulary(folder, dumped, tmp_
 
 
 def test_long_tokens_are_cut(folder, dumped, monkeypatch):
-    monkeypatch.setattr(compare, "_token_text", lambda _: lambda token: "long " * 20)
+    long = compare_input.Vocabulary(None, None, lambda _: "long " * 20)
+    monkeypatch.setattr(compare_input, "_load_vocabulary", lambda *_: long)
     out = run("--model", folder, "--against", dumped)[1]
     assert max(map(len, out.split("likeliest")[1].split("\n"))) <= 100
 

@@ -13,10 +13,10 @@ from npgpt.differences import (
     LEAST_ROUNDING,
     ROUNDINGS,
     allowed_by_rounding,
-    allowed_by_tolerance,
     difference,
     first_beyond,
     logits_difference,
+    measured_by,
 )
 
 
@@ -78,10 +78,6 @@ def test_the_first_beyond_is_the_first_in_order():
     assert first_beyond(rows[:1]) is None
 
 
-def test_the_tolerance_given_is_relative():
-    assert allowed_by_tolerance(np.array([3.0, 4.0]), 1e-3) == pytest.approx(5e-3)
-
-
 def test_rounding_allows_a_multiple_of_what_was_measured():
     ours = np.array([3, 4], np.float32)
     assert allowed_by_rounding("h.0", ours, 1e-4, "float32") == pytest.approx(1e-4 * ROUNDINGS)
@@ -117,6 +113,21 @@ def test_storing_in_half_precision_stays_within(dtype, rng):
         assert allowed_by_rounding("h.0", ours, 0.0, "bfloat16") == pytest.approx(
             np.linalg.norm(ours) / 256, rel=1e-5
         )
+
+
+def test_the_bias_of_the_keys_is_measured_by_their_weight():
+    for keys in ("encoder.layer.3.attention.self.key", "decoder.layers.0.encoder_attn.k_proj"):
+        assert measured_by(f"grad.{keys}.bias") == f"grad.{keys}.weight"
+        assert measured_by(f"{keys}.bias") == f"{keys}.bias"
+    for name in ("logits", "grad.h.0.attn.c_attn.bias", "grad.layers.0.self_attn.q_proj.bias"):
+        assert measured_by(name) == name
+    ours = np.array([1e-9, 0.0])
+    assert allowed_by_rounding("grad.k", ours, 0.0, "float32", 5.0) == pytest.approx(
+        5 * LEAST_ROUNDING * GRADIENT_ROUNDINGS
+    )
+    row = difference("grad.k", ours, -ours, allowed=1e-3, size=5.0)
+    assert row.relative == pytest.approx(4e-10)
+    assert row.tolerance == pytest.approx(2e-4)
 
 
 def test_a_tiny_loss_is_measured_in_nats():

@@ -46,6 +46,14 @@ def test_chinese_comes_out_without_marks(marian, vocabulary) -> None:
     assert tokenizer.decode([vocabulary[piece] for piece in pieces]) == "猫坐在垫子上"
 
 
+def test_a_target_is_cut_by_the_targets_own_pieces(marian, vocabulary) -> None:
+    tokenizer = load_marian_tokenizer(marian)
+    ids = tokenizer.encode_target("猫坐在垫子上")
+    assert ids[-1] == vocabulary["</s>"]
+    assert tokenizer.decode(ids) == "猫坐在垫子上"
+    assert vocabulary["<unk>"] in tokenizer.encode_target("猫Ω")
+
+
 def test_letters_without_a_piece_are_unknown(marian, vocabulary) -> None:
     ids = load_marian_tokenizer(marian).encode("cat Ωcat")
     assert vocabulary["<unk>"] in ids
@@ -71,6 +79,7 @@ def test_a_target_that_is_numbered_apart(marian, tmp_path) -> None:
     (tmp_path / "target_vocab.json").write_text(json.dumps(table), encoding="utf-8")
     tokenizer = load_marian_tokenizer(tmp_path)
     assert tokenizer.decode([3, 2, 0]) == "狗猫"
+    assert set(tokenizer.encode_target("狗猫狗")) <= {0, 1, 2, 3}
     assert tokenizer.encode("the cat") == load_marian_tokenizer(marian).encode("the cat")
 
 

@@ -9,7 +9,8 @@ import pytest
 
 from npgpt.models.gpt2 import GPT2
 from npgpt.models.gpt2_config import init_params, param_shapes
-from npgpt.stations import collect_stations, measure_rounding, next_token_targets, what_makes
+from npgpt.station_parts import what_makes
+from npgpt.stations import collect_stations, measure_rounding, next_token_targets
 from tests.models.tiny_llama import random_llama
 from tests.small_checkpoints import SMALL, random_params
 
@@ -97,7 +98,7 @@ def test_every_station_says_what_makes_it():
         ("loss", "shifted by one"),
     ):
         assert name in stations
-        assert word in what_makes(name)
+        assert word in what_makes("gpt2", name)
 
 
 def test_every_station_of_a_llama_says_what_makes_it(rng):
@@ -111,4 +112,4 @@ def test_every_station_of_a_llama_says_what_makes_it(rng):
         ("norm", "no mean"),
     ):
         assert name in stations
-        assert word in what_makes(name)
+        assert word in what_makes("llama", name)

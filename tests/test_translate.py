@@ -44,6 +44,7 @@ def test_characters_of_config_json(capsys, speller) -> None:
     assert tables.encode("_") == [1, 3, 2]
     assert (code, err) == (0, "")
     assert out == tables.decode(model.generate([1, 5, 4, 7, 2])) + "\n"
+    assert tables.encode_target("bæ~") == [1, 5, 4, 3, 2]
     assert tables.decode([4, 5, 2, 3, 1, 0, 6, 18]) == "æbˈO"
 
 
@@ -137,3 +138,6 @@ def test_a_translation_is_that_of_transformers(hf, spm, tmp_path) -> None:
     pad = ours.config.pad_token_id
     want = reference.generate(**batch, num_beams=2, max_length=12, bad_words_ids=[[pad]])
     assert ours.generate(batch["input_ids"][0].numpy()) == want[0, 1:].tolist()
+    target = "猫坐在垫子上Ω"
+    wanted = tokenizer(text_target=target)["input_ids"]
+    assert load_marian_tokenizer(tmp_path).encode_target(target) == wanted

@@ -105,7 +105,9 @@ class BERT:
             token_type_ids: like ids, which of two texts a token belongs to; None: all 0.
             rng: draws the dropout masks in training; None: no dropout.
             observe: called as observe(station, array) at each station of the pass: `embed`,
-                `h.0.attn.probs`, `h.0.attn`, `h.0.mlp`, `h.0`, …, `pooled`, `logits`.
+                `encoder.layer.0.attention.self.probs`, `….attention.output.dense`,
+                `….attention.output.LayerNorm`, `….output.dense`, `encoder.layer.0`, …, `pooler`,
+                `logits`: each the output of Hugging Face's module of that name.
             flash: attention without weight tables, see `attend_forward`.
 
         Raises:
@@ -115,7 +117,7 @@ class BERT:
             ids, attention_mask, token_type_ids, rng, observe, flash=flash, keep=True
         )
         pooled, logits, heads = heads_forward(x, self.params, self.config)
-        for name, array in (("pooled", pooled), ("logits", logits)):
+        for name, array in (("pooler", pooled), ("logits", logits)):
             if array is not None:
                 station(observe, name, array)
         return BERTOutput(x, pooled, logits, BERTSaved(embeddings, layers, heads))

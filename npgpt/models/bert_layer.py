@@ -89,17 +89,18 @@ def layer_forward(
     )
     correction, attn_dropout = dropout_forward(correction, p=pdrop, rng=rng)
     if observe is not None and not flash:
-        observe(f"h.{n}.attn.probs", attn.probs)
-    station(observe, f"h.{n}.attn", correction)
+        observe(layer + "attention.self.probs", attn.probs)
+    station(observe, layer + "attention.output.dense", correction)
     x, attn_norm = layer_norm_forward(x + correction, *pair("attention.output.LayerNorm"), eps=eps)
+    station(observe, layer + "attention.output.LayerNorm", x)
 
     correction, mlp = feed_forward_forward(
         x, *pair("intermediate.dense"), *pair("output.dense"), activation=config.hidden_act
     )
     correction, mlp_dropout = dropout_forward(correction, p=pdrop, rng=rng)
-    station(observe, f"h.{n}.mlp", correction)
+    station(observe, layer + "output.dense", correction)
     x, mlp_norm = layer_norm_forward(x + correction, *pair("output.LayerNorm"), eps=eps)
-    station(observe, f"h.{n}", x)
+    station(observe, f"encoder.layer.{n}", x)
     return x, LayerSaved(keys_values, attn, attn_dropout, attn_norm, mlp, mlp_dropout, mlp_norm)
 
 

@@ -100,8 +100,8 @@ class Transformer:
                 padding too, as in Hugging Face, so pad on the right.
             rng: draws the dropout masks in training; None: no dropout.
             observe: called as observe(station, array) at each station: `encoder.embed`,
-                `encoder.layers.0.self_attn`, `….ffn`, `encoder.layers.0`, …, `decoder.embed`,
-                `decoder.layers.0.encoder_attn`, …, `logits`; `{}.__setitem__` collects them.
+                `encoder.layers.0.self_attn`, …, `logits`, each the output of Hugging Face's module
+                of that name; `npgpt/stations.py` lists them, `{}.__setitem__` collects them.
             flash: attention without weight tables where the texts are longer than a tile of it;
                 shorter ones are faster with.
 

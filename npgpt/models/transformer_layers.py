@@ -82,6 +82,7 @@ def encoder_layer_forward(
     kv, keys_values = looked_at_forward(x, params, attn, n_head)
     correction, self_attn = looking_forward(x, kv, params, attn, config, mask, run)
     x, attn_norm = add_norm_forward(x, correction, params, f"{attn}_layer_norm", config, run)
+    station(run.observe, f"{attn}_layer_norm", x)
 
     correction, ffn = ffn_forward(x, params, layer, config, run)
     x, ffn_norm = add_norm_forward(x, correction, params, f"{layer}.final_layer_norm", config, run)
@@ -142,9 +143,11 @@ def decoder_layer_forward(
     kv = kv if extend_kv is None else extend_kv(*kv)
     correction, self_attn = looking_forward(x, kv, params, attn, config, masks[0], run)
     x, attn_norm = add_norm_forward(x, correction, params, f"{attn}_layer_norm", config, run)
+    station(run.observe, f"{attn}_layer_norm", x)
 
     correction, crossed = looking_forward(x, cross_kv, params, cross, config, masks[1], run)
     x, cross_norm = add_norm_forward(x, correction, params, f"{cross}_layer_norm", config, run)
+    station(run.observe, f"{cross}_layer_norm", x)
 
     correction, ffn = ffn_forward(x, params, layer, config, run)
     x, ffn_norm = add_norm_forward(x, correction, params, f"{layer}.final_layer_norm", config, run)

@@ -108,7 +108,7 @@ def ffn_forward(
     """fc1, the activation, fc2: [..., d]."""
     fc1, fc2 = of(params, f"{layer}.fc1"), of(params, f"{layer}.fc2")
     y, saved = feed_forward_forward(x, *fc1, *fc2, activation=config.activation)
-    station(run.observe, f"{layer}.ffn", y)
+    station(run.observe, f"{layer}.fc2", y)
     return y, saved
 
 

@@ -189,10 +189,12 @@ def test_nothing_asked_gives_zero_loss_and_zero_gradients(rng) -> None:
 def test_the_stations(rng) -> None:
     model, seen = random_bert(rng), dict[str, np.ndarray]()
     out = model.forward([1, 2, 3], observe=seen.__setitem__)
-    layers = [f"h.{n}{part}" for n in (0, 1) for part in (".attn.probs", ".attn", ".mlp", "")]
-    assert list(seen) == ["embed", *layers, "pooled", "logits"]
-    np.testing.assert_array_equal(seen["h.1"], out.hidden)
-    np.testing.assert_array_equal(seen["h.0.attn.probs"], out.saved.layers[0].attn.probs)
+    attn = (".attention.self.probs", ".attention.output.dense", ".attention.output.LayerNorm")
+    layers = [f"encoder.layer.{n}{part}" for n in (0, 1) for part in (*attn, ".output.dense", "")]
+    assert list(seen) == ["embed", *layers, "pooler", "logits"]
+    np.testing.assert_array_equal(seen["encoder.layer.1"], out.hidden)
+    probs = out.saved.layers[0].attn.probs
+    np.testing.assert_array_equal(seen["encoder.layer.0.attention.self.probs"], probs)
 
 
 def test_the_parameters_of_bert_base() -> None:

@@ -128,8 +128,10 @@ def test_add_and_norm_is_what_the_layers_are_wired_with(rng, texts) -> None:
     for side, start in (("encoder", "encoder.embed"), ("decoder", "decoder.embed")):
         layer, x = f"{side}.layers.0", seen[start]
         for part in ("self_attn", "encoder_attn")[: 1 if side == "encoder" else 2]:
-            x = normed(x + seen[f"{layer}.{part}"], f"{layer}.{part}_layer_norm")
-        x = normed(x + seen[f"{layer}.ffn"], f"{layer}.final_layer_norm")
+            norm = f"{layer}.{part}_layer_norm"
+            x = normed(x + seen[f"{layer}.{part}"], norm)
+            np.testing.assert_allclose(seen[norm], x, rtol=1e-11, atol=1e-12)
+        x = normed(x + seen[f"{layer}.fc2"], f"{layer}.final_layer_norm")
         np.testing.assert_allclose(seen[layer], x, rtol=1e-11, atol=1e-12)
 
 
