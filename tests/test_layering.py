@@ -100,8 +100,9 @@ def names_in(package: str) -> list[str]:
 
 
 @pytest.mark.parametrize("name", names_in("npgpt.ops"))
-def test_operations_import_numpy_math_and_each_other(name: str) -> None:
-    allowed = {"numpy", "math", "collections", "typing", "__future__", "npgpt.ops"}
+def test_operations_import_numpy_threads_and_each_other(name: str) -> None:
+    allowed = {"numpy", "math", "collections", "functools", "typing", "__future__"}
+    allowed |= {"npgpt.ops", "npgpt.threads"}
     assert [i.name for i in MODULES[name] if not i.within(allowed)] == []
 
 
