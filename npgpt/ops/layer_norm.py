@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import numpy as np
 
-from npgpt.ops.pieces import each_piece
-
 Saved = tuple[np.ndarray, np.ndarray, np.ndarray]  # x_hat, rstd, weight
 
 
@@ -28,19 +26,12 @@ def layer_norm_forward(
     Returns:
         y [..., d], and what backward reads.
     """
-    d = x.shape[-1]
-    x_hat, y = np.empty_like(x, order="C"), np.empty_like(x, order="C")
-    rstd = np.empty((*x.shape[:-1], 1), x.dtype)
-
-    def normalise(x: np.ndarray, x_hat: np.ndarray, rstd: np.ndarray, y: np.ndarray) -> None:
-        np.subtract(x, x.mean(axis=-1, keepdims=True), out=x_hat)
-        variance = np.vecdot(x_hat, x_hat)[:, None] / d
-        np.divide(1, np.sqrt(variance + eps), out=rstd)
-        x_hat *= rstd
-        np.multiply(x_hat, weight, out=y)
-        y += bias
-
-    each_piece(normalise, *(array.reshape(-1, array.shape[-1]) for array in (x, x_hat, rstd, y)))
+    x_hat = x - x.mean(axis=-1, keepdims=True)
+    variance = np.vecdot(x_hat, x_hat)[..., None] / x.shape[-1]
+    rstd = 1 / np.sqrt(variance + eps)  # [..., 1]
+    x_hat *= rstd
+    y = x_hat * weight
+    y += bias
     return y, (x_hat, rstd, weight)
 
 
@@ -69,7 +60,7 @@ def layer_norm_backward(dy: np.ndarray, saved: Saved) -> tuple[np.ndarray, np.nd
     dbias = dy.sum(axis=lead)
     along = dy * x_hat
     dweight = along.sum(axis=lead)
-    mean_g, mean_g_x_hat = (np.vecdot(array, weight)[..., None] / d for array in (dy, along))
+    mean_g, mean_g_x_hat = ((array @ weight)[..., None] / d for array in (dy, along))
     dx = dy * weight
     dx -= mean_g
     dx -= np.multiply(x_hat, mean_g_x_hat, out=along)
