@@ -121,7 +121,7 @@ def cost(model: GPT2, B: int, T: int) -> dict[str, float]:
 
 
 def profile(quick: bool) -> Rows:
-    """Where the time goes, by operation: a prefill and a training step of 1,024 tokens."""
+    """Where the time goes, by operation: a prefill, a training step, 64 tokens decoded."""
     model, T = (random_model(**SMALL), 64) if quick else (random_model(), 1024)
     ids = np.random.default_rng(1).integers(0, model.config.vocab_size, (1, T + 1))
     state = new_adamw_state(model.params)
@@ -132,8 +132,9 @@ def profile(quick: bool) -> Rows:
 
     rows: Rows = []
     works: list[tuple[str, Callable[[], object]]] = [
-        ("prefill", lambda: model(ids[:, :-1], last_only=True)),
-        ("step", step),
+        (f"prefill of {T:,} tokens", lambda: model(ids[:, :-1], last_only=True)),
+        (f"step of {T:,} tokens", step),
+        ("64 tokens after 1", lambda: list(model.generate(ids[0, :1], 64, stop_ids=()))),
     ]
     for work, call in works:
         call()
@@ -144,7 +145,7 @@ def profile(quick: bool) -> Rows:
         row = {"work": work, "all": stats.total_tt, **named}
         rows.append(row)
         parts = sorted(named.items(), key=lambda part: -part[1])
-        print(f"  {work} of {T:,} tokens: {stats.total_tt:.3f} s")
+        print(f"  {work}: {stats.total_tt:.3f} s")
         for name, seconds in parts:
             print(f"    {name:<26} {seconds:8.3f} s {seconds / stats.total_tt:7.1%}")
     return rows
