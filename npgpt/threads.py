@@ -115,7 +115,5 @@ def _pool(count: int) -> ThreadPoolExecutor:
     return ThreadPoolExecutor(count)
 
 
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(
-        after_in_child=_pool.cache_clear
-    )  # a child has none of its parent's threads
+if hasattr(os, "register_at_fork"):  # a forked child has none of its parent's threads
+    os.register_at_fork(after_in_child=_pool.cache_clear)
