@@ -15,11 +15,11 @@ from typing import NamedTuple, Protocol
 import numpy as np
 
 import npgpt
-from npgpt.checkpoint import kind_of
-from npgpt.hub import find_folder
-from npgpt.models.gpt2 import GPT2
-from npgpt.models.gpt2_config import GPT2Config, init_params
-from npgpt.token_labels import visible
+from npgpt.files.hub import find_folder
+from npgpt.models.auto import kind_of
+from npgpt.models.gpt2.config import GPT2Config, init_params
+from npgpt.models.gpt2.model import GPT2
+from npgpt.text.labels import visible
 
 SENTENCE = "The cat sat on the mat because it was tired"  # article 7.1
 

@@ -25,7 +25,7 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-from npgpt.memory import keep_freed_memory  # before NumPy, whose threads npgpt sets up
+from npgpt.cli import keep_freed_memory  # before NumPy, whose threads npgpt sets up
 
 # isort: split
 import numpy as np
@@ -33,8 +33,8 @@ from benchmark_growth import attention_memory, growth, picture, profile
 from benchmark_work import NEW, PROMPT
 from show import heading
 
-from npgpt.models.gpt2 import GPT2
-from npgpt.models.gpt2_config import GPT2Config, init_params
+from npgpt.models.gpt2.config import GPT2Config, init_params
+from npgpt.models.gpt2.model import GPT2
 
 WORKER = Path(__file__).with_name("benchmark_work.py")
 # Work -> what is measured, and what peers can do it.

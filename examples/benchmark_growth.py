@@ -13,11 +13,11 @@ from typing import Any
 import numpy as np
 
 from npgpt.layers.attention import attention_backward, attention_forward
-from npgpt.models.gpt2 import GPT2
-from npgpt.models.gpt2_config import GPT2Config, init_params
+from npgpt.models.gpt2.config import GPT2Config, init_params
+from npgpt.models.gpt2.model import GPT2
 from npgpt.ops.flash_attention import flash_attention_backward, flash_attention_forward
 from npgpt.ops.mask import causal_mask
-from npgpt.optim import adamw_step, new_adamw_state
+from npgpt.train.optim import adamw_step, new_adamw_state
 
 H, D_H = 12, 64
 SMALL: dict[str, Any] = {"n_layer": 2, "n_embd": 64, "n_head": 2, "vocab_size": 500}

@@ -34,9 +34,9 @@ def ids_of(vocab_size: int, *shape: int) -> np.ndarray:
 
 def in_npgpt(work: str, numbers: list[int], folder: str) -> Step:
     import npgpt
-    from npgpt.memory import keep_freed_memory
-    from npgpt.optim import new_adamw_state
-    from npgpt.training import Recipe, training_step
+    from npgpt.cli import keep_freed_memory
+    from npgpt.train.optim import new_adamw_state
+    from npgpt.train.steps import Recipe, training_step
 
     keep_freed_memory()  # as all commands of npgpt do
     model = npgpt.from_pretrained(folder)

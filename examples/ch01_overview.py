@@ -15,9 +15,9 @@ from any_model import open_model, options
 from show import check, claim, heading
 
 from npgpt.cli import run
-from npgpt.models.gpt2 import GPT2
-from npgpt.models.gpt2_config import GPT2Config
-from npgpt.models.llama_config import LlamaConfig, param_shapes
+from npgpt.models.gpt2.config import GPT2Config
+from npgpt.models.gpt2.model import GPT2
+from npgpt.models.llama.config import LlamaConfig, param_shapes
 from npgpt.ops.softmax import softmax_forward
 
 

@@ -11,6 +11,7 @@ import numpy as np
 from any_model import random_model
 from show import claim, heading, moved, table
 
+from npgpt.cli import left
 from npgpt.layers.feed_forward import feed_forward_forward
 from npgpt.layers.self_attention import self_attention_forward
 from npgpt.ops.layer_norm import layer_norm_forward
@@ -18,7 +19,6 @@ from npgpt.ops.lm_head import lm_head_forward
 from npgpt.ops.lookup import lookup_forward
 from npgpt.ops.mask import causal_mask
 from npgpt.ops.position import position_forward
-from npgpt.text_columns import left
 
 T, J = 8, 3
 model = random_model()

@@ -20,7 +20,7 @@ from encoder_decoder import (
 )
 from show import check, claim, heading, moved, table
 
-from npgpt.models.gpt2_config import GPT2Config, param_shapes
+from npgpt.models.gpt2.config import GPT2Config, param_shapes
 from npgpt.ops.mask import causal_mask
 
 S, T = 6, 5

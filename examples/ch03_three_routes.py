@@ -10,12 +10,12 @@ import numpy as np
 from any_model import random_model
 from show import claim, heading, moved, table
 
-from npgpt.models.gpt2_block import block_forward
+from npgpt.cli import left
+from npgpt.models.gpt2.block import block_forward
 from npgpt.ops.cross_entropy import IGNORE_INDEX, cross_entropy_backward, cross_entropy_forward
 from npgpt.ops.lm_head import lm_head_forward
 from npgpt.ops.lookup import lookup_forward
 from npgpt.ops.mask import causal_mask
-from npgpt.text_columns import left
 
 T, S = 5, 6
 CAUSAL, EVERYTHING = causal_mask(T, T), np.ones((T, T), bool)

@@ -15,7 +15,7 @@ from show import check, claim, heading
 
 import npgpt
 from npgpt.cli import run
-from npgpt.models.gpt2_config import GPT2Config, param_shapes
+from npgpt.models.gpt2.config import GPT2Config, param_shapes
 from npgpt.ops.lookup import lookup_backward, lookup_forward
 
 LIKE = [

@@ -12,7 +12,7 @@ import numpy as np
 from show import check, claim, heading, matrices, refused, same
 from toy import EVERYTHING, X, six_steps
 
-from npgpt.models.gpt2_config import GPT2Config, param_shapes
+from npgpt.models.gpt2.config import GPT2Config, param_shapes
 from npgpt.ops.linear import linear_forward
 from npgpt.ops.position import position_forward
 from npgpt.ops.rope import default_frequencies, rope_forward, rotation

@@ -11,10 +11,10 @@ import math
 import numpy as np
 from show import check, claim, heading
 
-from npgpt.kv_cache import KVCache
+from npgpt.decoding.kv_cache import KVCache
 from npgpt.layers.attention import attention_forward
 from npgpt.layers.self_attention import self_attention_forward
-from npgpt.models.gpt2_config import GPT2Config, param_shapes
+from npgpt.models.gpt2.config import GPT2Config, param_shapes
 from npgpt.ops.heads import split_heads_forward
 from npgpt.ops.linear import linear_forward
 from npgpt.ops.mask import causal_mask

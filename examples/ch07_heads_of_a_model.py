@@ -14,7 +14,7 @@ from any_model import open_model, options, random_model
 from show import claim, heading
 
 from npgpt.cli import run
-from npgpt.models.gpt2 import GPT2
+from npgpt.models.gpt2.model import GPT2
 from npgpt.ops.cross_entropy import cross_entropy_forward
 
 FABLE = (

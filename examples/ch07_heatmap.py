@@ -18,7 +18,7 @@ from plots import drawable, pyplot, save
 from show import WIDTH, check, claim, heading
 
 from npgpt.cli import run
-from npgpt.weight_table import weight_table
+from npgpt.trace.weight_table import weight_table
 
 
 def weight_tables(saved: Any) -> np.ndarray:

@@ -16,7 +16,7 @@ from toy import CAUSAL, EVERYTHING, NAMES, X, six_steps
 
 from npgpt.cli import run
 from npgpt.layers.attention import attention_forward
-from npgpt.models.gpt2 import GPT2
+from npgpt.models.gpt2.model import GPT2
 from npgpt.ops.cross_entropy import cross_entropy_forward
 from npgpt.ops.mask import causal_mask
 

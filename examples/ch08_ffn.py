@@ -8,7 +8,7 @@ import numpy as np
 from show import check, claim, heading, moved
 
 from npgpt.layers.feed_forward import feed_forward_forward
-from npgpt.models.gpt2_config import GPT2Config, param_shapes
+from npgpt.models.gpt2.config import GPT2Config, param_shapes
 from npgpt.ops.activation import gelu_tanh_forward, relu_forward
 from npgpt.ops.linear import linear_forward
 

@@ -13,7 +13,7 @@ from any_model import Opened, open_model, options
 from show import check, claim, heading, matrices, same
 
 from npgpt.cli import run
-from npgpt.models.gpt2_config import GPT2Config
+from npgpt.models.gpt2.config import GPT2Config
 from npgpt.ops.layer_norm import layer_norm_forward
 from npgpt.ops.rms_norm import rms_norm_forward
 

@@ -8,8 +8,8 @@ import numpy as np
 from any_model import random_model
 from show import check, claim, heading
 
-from npgpt.models.gpt2 import GPT2
-from npgpt.models.gpt2_config import GPT2Config, param_shapes
+from npgpt.models.gpt2.config import GPT2Config, param_shapes
+from npgpt.models.gpt2.model import GPT2
 from npgpt.ops.layer_norm import layer_norm_forward
 from npgpt.ops.lm_head import lm_head_forward
 from npgpt.ops.lookup import lookup_forward

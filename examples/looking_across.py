@@ -8,7 +8,7 @@ import numpy as np
 from number_words import chinese, english, source_ids, target_ids
 from plots import drawable, pyplot, save
 
-from npgpt.models.transformer import Transformer
+from npgpt.models.transformer.model import Transformer
 
 VALUES = dict(zip("零一二三四五六七八九十百千万", [*range(10), 10, 100, 1000, 10_000], strict=True))
 

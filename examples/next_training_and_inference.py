@@ -16,10 +16,10 @@ from any_model import Opened, open_model, options
 from show import check, claim, heading
 
 from npgpt.cli import run
-from npgpt.models.gpt2 import GPT2
-from npgpt.models.gpt2_config import GPT2Config, init_params
+from npgpt.models.gpt2.config import GPT2Config, init_params
+from npgpt.models.gpt2.model import GPT2
 from npgpt.ops.cross_entropy import cross_entropy_forward
-from npgpt.optim import adamw_step, new_adamw_state
+from npgpt.train.optim import adamw_step, new_adamw_state
 
 CONFIG = GPT2Config(vocab_size=16, n_positions=8, n_embd=8, n_layer=2, n_head=2, eos_token_id=None)
 

@@ -19,9 +19,9 @@ from next_training_and_inference import CONFIG, tiny
 from plots import pyplot, save
 
 from npgpt.cli import run
-from npgpt.hub import find_folder
-from npgpt.optim import adamw_step, new_adamw_state
-from npgpt.training_log import read_log
+from npgpt.files.hub import find_folder
+from npgpt.train.log import read_log
+from npgpt.train.optim import adamw_step, new_adamw_state
 
 Curve = list[tuple[int, float]]  # step, loss
 

@@ -19,9 +19,9 @@ from show import claim, heading
 
 import npgpt
 from npgpt import cli
-from npgpt.models.bert import BERT
-from npgpt.text_columns import left, width
-from npgpt.word_pieces import WordPieces, load_word_pieces
+from npgpt.cli import left, width
+from npgpt.models.bert.model import BERT
+from npgpt.text.word_pieces import WordPieces, load_word_pieces
 
 WORDS = ["cat", "kitten", "dog", "stocks", "bonds"]
 SENTENCES = [

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from npgpt.text_columns import left, width
+from npgpt.cli import left, width
 
 WIDTH = 98
 

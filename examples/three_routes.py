@@ -13,8 +13,8 @@ import numpy as np
 from one_layer import EVERYTHING, embed, losses, one_text, reached, two_texts
 from show import claim, heading, moved, table
 
+from npgpt.cli import left
 from npgpt.ops.mask import causal_mask
-from npgpt.text_columns import left
 
 CAUSAL = causal_mask(6, 6)
 SENTENCE, HIDDEN, MASKED = "the cat sat on the mat", "the cat [MASK] on the mat", "· · sat · · ·"

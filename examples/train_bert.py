@@ -20,12 +20,12 @@ from show import claim, heading
 from word_rows import CLS, MASK, PAD, SEP, SPECIAL, ids_of, rows_of, vocabulary_of
 
 from npgpt import cli
-from npgpt.data import read_text, text_files
 from npgpt.fill_mask import fill_masks
-from npgpt.masking import mask_tokens
-from npgpt.models.bert import BERT
-from npgpt.models.bert_config import BERTConfig, init_params
-from npgpt.optim import adamw_step, clip_gradients, learning_rate, new_adamw_state
+from npgpt.models.bert.config import BERTConfig, init_params
+from npgpt.models.bert.model import BERT
+from npgpt.text.corpus import read_text, text_files
+from npgpt.train.masking import mask_tokens
+from npgpt.train.optim import adamw_step, clip_gradients, learning_rate, new_adamw_state
 
 HELD_OUT = 256  # rows to measure on
 

@@ -25,18 +25,18 @@ if "numpy" not in sys.modules:
     # is imported; where that was before, `npgpt/threads.py`, which needs it, does without.
     os.environ.setdefault("OPENBLAS_THREAD_TIMEOUT", "20")
 
-from npgpt.checkpoint import from_pretrained
-from npgpt.models.bert import BERT
-from npgpt.models.bert_config import BERTConfig
-from npgpt.models.gpt2 import GPT2
-from npgpt.models.gpt2_config import GPT2Config
-from npgpt.models.llama import Llama
-from npgpt.models.llama_config import LlamaConfig
-from npgpt.models.transformer import Transformer
-from npgpt.models.transformer_config import TransformerConfig
+from npgpt.models.auto import from_pretrained
+from npgpt.models.bert.config import BERTConfig
+from npgpt.models.bert.model import BERT
+from npgpt.models.gpt2.config import GPT2Config
+from npgpt.models.gpt2.model import GPT2
+from npgpt.models.llama.config import LlamaConfig
+from npgpt.models.llama.model import Llama
+from npgpt.models.transformer.config import TransformerConfig
+from npgpt.models.transformer.model import Transformer
 
 if TYPE_CHECKING:
-    from npgpt.tokenizer import Tokenizer
+    from npgpt.text.tokenizer import Tokenizer
 
 __version__ = "0.1.0"
 __all__ = [
@@ -54,7 +54,7 @@ __all__ = [
 
 
 def load_tokenizer(name: str | os.PathLike[str], *, revision: str | None = None) -> Tokenizer:
-    """The tokenizer of a model: see `npgpt.tokenizer.load_tokenizer`."""
-    from npgpt import tokenizer  # only now: it needs tiktoken
+    """The tokenizer of a model: see `npgpt.text.tokenizer.load_tokenizer`."""
+    from npgpt.text import tokenizer  # only now: it needs tiktoken
 
     return tokenizer.load_tokenizer(name, revision=revision)

@@ -18,12 +18,11 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from npgpt import cli
-from npgpt.checkpoint import check_works, from_pretrained
-from npgpt.data import read_text, text_files
-from npgpt.decoding import end_of_text_ids
-from npgpt.gguf_file import find_gguf
-from npgpt.hub import find_folder
+from npgpt.decoding.causal import end_of_text_ids
+from npgpt.files.hub import find_folder, find_gguf
+from npgpt.models.auto import check_works, from_pretrained
 from npgpt.ops.cross_entropy import cross_entropy_forward
+from npgpt.text.corpus import read_text, text_files
 
 PROG = "npgpt.evaluate"
 LOGITS_AT_ONCE = 1 << 24  # numbers; windows are read in batches of about so many logits
@@ -50,7 +49,7 @@ class Score(NamedTuple):
 def main(argv: Sequence[str]) -> int:
     """Run the command; returns the exit code."""
     args = _parser().parse_args(argv)
-    from npgpt.tokenizer import load_tokenizer
+    from npgpt.text.tokenizer import load_tokenizer
 
     check_works(args.model, "evaluate", args.revision)
     tokenizer = load_tokenizer(args.model, revision=args.revision)

@@ -15,11 +15,11 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from npgpt import cli
-from npgpt.checkpoint import check_works, from_pretrained
-from npgpt.models.bert import BERT
+from npgpt.cli import left, width
+from npgpt.models.auto import check_works, from_pretrained
+from npgpt.models.bert.model import BERT
 from npgpt.ops.softmax import softmax_forward
-from npgpt.text_columns import left, width
-from npgpt.word_pieces import WordPieces, load_word_pieces
+from npgpt.text.word_pieces import WordPieces, load_word_pieces
 
 PROG = "npgpt.fill_mask"
 BERTS_MASK = 103  # [MASK] in the vocabularies that BERT was published with

@@ -13,13 +13,13 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from npgpt import cli
-from npgpt.checkpoint import check_works, from_pretrained
-from npgpt.decoding import end_of_text_ids
+from npgpt.decoding.causal import end_of_text_ids
+from npgpt.models.auto import check_works, from_pretrained
 
 if TYPE_CHECKING:
-    from npgpt.models.gpt2 import GPT2
-    from npgpt.models.llama import Llama
-    from npgpt.tokenizer import Tokenizer
+    from npgpt.models.gpt2.model import GPT2
+    from npgpt.models.llama.model import Llama
+    from npgpt.text.tokenizer import Tokenizer
 
 PROG = "npgpt.generate"
 
@@ -126,7 +126,7 @@ def _generate(
 ) -> Iterator[int]:
     allowed = None
     if tokenizer is not None:
-        from npgpt.tokenizer import decodable_ids
+        from npgpt.text.tokenizer import decodable_ids
 
         allowed = decodable_ids(tokenizer, model.rows)
     return model.generate(
@@ -146,13 +146,13 @@ def _generate(
 def _as_text(tokens: Iterator[int], tokenizer: Tokenizer | None) -> Iterator[str]:
     if tokenizer is None:
         return (f"{' ' if n else ''}{token}" for n, token in enumerate(tokens))
-    from npgpt.tokenizer import stream_text
+    from npgpt.text.tokenizer import stream_text
 
     return stream_text(tokenizer, tokens)
 
 
 def _load_tokenizer(args: argparse.Namespace) -> Tokenizer:
-    from npgpt.tokenizer import load_tokenizer
+    from npgpt.text.tokenizer import load_tokenizer
 
     return load_tokenizer(args.model, revision=args.revision)
 

@@ -13,9 +13,9 @@ import time
 from collections.abc import Sequence
 
 from npgpt import cli
-from npgpt.checkpoint import check_works, from_pretrained
-from npgpt.models.transformer import Transformer
-from npgpt.seq2seq_tokenizer import Seq2SeqTokenizer, load_seq2seq_tokenizer
+from npgpt.models.auto import check_works, from_pretrained
+from npgpt.models.transformer.model import Transformer
+from npgpt.text.seq2seq import Seq2SeqTokenizer, load_seq2seq_tokenizer
 
 PROG = "npgpt.translate"
 DEFAULT_MODEL = "Helsinki-NLP/opus-mt-en-zh"

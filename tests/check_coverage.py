@@ -11,7 +11,8 @@ from pathlib import Path
 from typing import Any
 
 WHOLE = 95.0  # percent of lines and branches of npgpt/
-OPERATIONS = 100.0  # of each file of npgpt/ops/
+OPERATIONS = 100.0  # of each operation: the files of npgpt/ops/ but what runs them in threads
+THREADS = "threads.py"
 
 
 def shortfalls(report: dict[str, Any]) -> list[str]:
@@ -21,7 +22,8 @@ def shortfalls(report: dict[str, Any]) -> list[str]:
         found.append(f"npgpt/: {percent:.2f} % covered, {WHOLE} % promised")
     for name, file in report["files"].items():
         percent = file["summary"]["percent_covered"]
-        if Path(name).parent.name == "ops" and percent < OPERATIONS:
+        path = Path(name)
+        if path.parent.name == "ops" and path.name != THREADS and percent < OPERATIONS:
             missing = file["missing_lines"] + file["missing_branches"]
             found.append(f"{name}: {percent:.2f} % covered, all promised; missing {missing}")
     return found

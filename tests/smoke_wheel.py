@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 
 import npgpt
-from npgpt.models.gpt2_config import init_params
+from npgpt.models.gpt2.config import init_params
 
 assert "site-packages" in npgpt.__file__, f"not the installed package: {npgpt.__file__}"
 assert (Path(npgpt.__file__).parent / "py.typed").exists()

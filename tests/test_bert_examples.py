@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from npgpt import cli, fill_mask
-from npgpt.text_columns import width
-from npgpt.word_pieces import load_word_pieces
+from npgpt.cli import width
+from npgpt.text.word_pieces import load_word_pieces
 from tests.test_examples import helper, run
 
 needs_tokenizers = pytest.mark.skipif(

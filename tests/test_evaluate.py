@@ -16,7 +16,7 @@ import npgpt
 from npgpt import cli, evaluate
 from npgpt.evaluate import sliding_nats
 from tests.tiny import write_tiny_model
-from tests.training_runs import story, write_story
+from tests.train.training_runs import story, write_story
 
 
 @pytest.fixture(scope="module")

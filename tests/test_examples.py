@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from npgpt.text_columns import width
+from npgpt.cli import width
 from tests.examples_numbers import NUMBERS
 from tests.test_layering import imports_of
 

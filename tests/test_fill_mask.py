@@ -14,8 +14,8 @@ import pytest
 import npgpt
 from npgpt import cli
 from npgpt.fill_mask import PROG, fill_masks, main
+from tests.text.tiny_bert_folder import PIECES, write_tiny_bert
 from tests.tiny import write_tiny_model
-from tests.tiny_bert_folder import PIECES, write_tiny_bert
 
 needs_tokenizers = pytest.mark.skipif(
     importlib.util.find_spec("tokenizers") is None, reason="needs: pip install 'npgpt[bert]'"

@@ -1,4 +1,4 @@
-"""Imports point downward only, and heavy packages wait until they are needed."""
+"""Imports point one way, without a circle, and heavy packages wait until they are needed."""
 
 from __future__ import annotations
 
@@ -13,46 +13,43 @@ from typing import NamedTuple
 import pytest
 
 import npgpt
+from npgpt.__main__ import COMMANDS
 
 ROOT = Path(npgpt.__file__).parent
-CLIS = {
-    f"npgpt.{name}"
-    for name in (
-        "generate",
-        "compare",
-        "describe",
-        "trace",
-        "train",
-        "evaluate",
-        "fill_mask",
-        "translate",
-    )
+# Package (or module): which others it may import. Each names only what stands above it.
+MAY_IMPORT = {
+    "ops": (),
+    "cli": (),
+    "layers": ("ops",),
+    "decoding": ("ops",),
+    "files": (),
+    "models": ("ops", "layers", "decoding", "files"),
+    "text": ("files", "models"),
+    "describe": ("cli", "ops", "files", "models"),
+    "trace": ("cli", "ops", "models", "text"),
+    "compare": ("cli", "ops", "files", "models", "text"),
+    "train": ("cli", "ops", "decoding", "files", "models", "text"),
+    "generate": ("cli", "decoding", "models", "text"),
+    "evaluate": ("cli", "ops", "decoding", "files", "models", "text"),
+    "fill_mask": ("cli", "ops", "models", "text"),
+    "translate": ("cli", "models", "text"),
+    "__init__": ("models", "text"),
+    "__main__": ("cli", *COMMANDS),
 }
-EDGES = CLIS | {
-    f"npgpt.{name}"
-    for name in (
-        "tokenizer",
-        "checkpoint",
-        "checkpoint_files",
-        "safetensors_file",
-        "hub",
-        "hub_errors",
-        "training_log",
-    )
+OUTSIDE = {  # package -> where it may be imported; inside functions only, but for AT_THE_TOP
+    "tiktoken": ("text",),
+    "safetensors": ("files",),
+    "huggingface_hub": ("files",),
+    "tqdm": ("train", "evaluate"),
+    "tokenizers": ("text",),
+    "sentencepiece": ("text",),
+    "gguf": ("files",),
+    "matplotlib": ("train",),
+    "mpi4py": ("train",),
+    "torch": ("compare", "evaluate"),
+    "transformers": ("compare", "evaluate"),
 }
-AT_THE_EDGES = {"tiktoken", "safetensors", "huggingface_hub", "tqdm"}
-EXTRAS = {
-    "torch",
-    "transformers",
-    "matplotlib",
-    "scipy",
-    "datasets",
-    "mpi4py",
-    "gguf",
-    "tokenizers",
-    "sentencepiece",
-}
-RUNTIME = {"numpy", "npgpt"} | AT_THE_EDGES
+AT_THE_TOP = {"numpy", "tiktoken", "tqdm"}
 
 
 class Import(NamedTuple):
@@ -60,9 +57,6 @@ class Import(NamedTuple):
 
     name: str
     lazy: bool
-
-    def within(self, packages: set[str]) -> bool:
-        return any(f"{self.name}.".startswith(f"{package}.") for package in packages)
 
 
 def imports_of(source: str, package: str) -> Iterator[Import]:
@@ -86,58 +80,78 @@ def modules() -> dict[str, list[Import]]:
     found = {}
     for path in sorted(ROOT.rglob("*.py")):
         parts = path.relative_to(ROOT.parent).with_suffix("").parts
-        package = ".".join(parts[:-1])
-        name = package if path.name == "__init__.py" else ".".join(parts)
-        found[name] = list(imports_of(path.read_text(encoding="utf-8"), package))
+        found[".".join(parts)] = list(
+            imports_of(path.read_text(encoding="utf-8"), ".".join(parts[:-1]))
+        )
     return found
 
 
 MODULES = modules()
 
 
-def names_in(package: str) -> list[str]:
-    return [name for name in MODULES if Import(name, lazy=False).within({package})]
+def test_packages_import_only_what_the_table_allows() -> None:
+    wrong = []
+    for name, imports in MODULES.items():
+        own = name.split(".")[1]
+        for top, *rest in (i.name.split(".") for i in imports):
+            if top == "npgpt" and rest[0] not in (own, *MAY_IMPORT[own]):
+                wrong.append(f"{name} imports {'.'.join((top, *rest))}")
+    assert wrong == []
 
 
-@pytest.mark.parametrize("name", names_in("npgpt.ops"))
-def test_operations_import_numpy_threads_and_each_other(name: str) -> None:
-    allowed = {"numpy", "math", "collections", "functools", "typing", "__future__"}
-    allowed |= {"npgpt.ops", "npgpt.threads"}
-    assert [i.name for i in MODULES[name] if not i.within(allowed)] == []
+def test_the_table_is_that_of_the_package_and_has_no_circle() -> None:
+    assert {name.split(".")[1] for name in MODULES} == MAY_IMPORT.keys()
+    before: set[str] = set()
+    for name, allowed in MAY_IMPORT.items():
+        assert set(allowed) <= before, name
+        before.add(name)
 
 
-@pytest.mark.parametrize("name", names_in("npgpt.layers"))
-def test_layers_import_operations_and_each_other(name: str) -> None:
-    ours = [i for i in MODULES[name] if i.within({"npgpt"})]
-    assert [i.name for i in ours if not i.within({"npgpt.ops", "npgpt.layers"})] == []
+def test_modules_import_each_other_without_a_circle() -> None:
+    """Lazy imports count: a circle that waits is still one."""
+    files = set(MODULES)
+
+    def file_of(name: str) -> str | None:
+        for candidate in (name, name.rpartition(".")[0]):
+            if candidate in files:
+                return candidate
+        return None
+
+    graph = {
+        name: {file_of(i.name) for i in imports} - {None, name} for name, imports in MODULES.items()
+    }
+    while free := [name for name, wanted in graph.items() if not wanted]:
+        graph = {n: wanted - {*free} for n, wanted in graph.items() if n not in free}
+    assert graph == {}
 
 
-@pytest.mark.parametrize("name", names_in("npgpt.models"))
-def test_models_import_layers_and_their_own_tools(name: str) -> None:
-    tools = {"kv_cache", "decoding", "sampling", "checkpoint", "llama_tensors", "bert_tensors"}
-    tools |= {"seq2seq_decoding", "transformer_tensors"}
-    allowed = {f"npgpt.{part}" for part in {"ops", "layers", "models"} | tools}
-    ours = [i for i in MODULES[name] if i.within({"npgpt"})]
-    assert [i.name for i in ours if not i.within(allowed)] == []
+def test_other_packages_stay_in_their_places() -> None:
+    wrong = []
+    for name, imports in MODULES.items():
+        own = name.split(".")[1]
+        for i in imports:
+            top = i.name.split(".")[0]
+            if top in sys.stdlib_module_names or top in ("npgpt", "numpy"):
+                continue
+            if own not in OUTSIDE.get(top, ()) or not (i.lazy or top in AT_THE_TOP):
+                wrong.append(f"{name} imports {i.name}")
+    assert wrong == []
 
 
-@pytest.mark.parametrize("name", sorted(MODULES.keys() - CLIS))
-def test_nothing_imports_a_command(name: str) -> None:
-    assert [i.name for i in MODULES[name] if i.within(CLIS)] == []
-
-
-@pytest.mark.parametrize("name", MODULES)
-def test_other_packages_stay_at_the_edges(name: str) -> None:
-    outside = [i for i in MODULES[name] if i.name.split(".")[0] not in sys.stdlib_module_names]
-    assert [i.name for i in outside if not i.within(RUNTIME | EXTRAS)] == []
-    assert [i.name for i in outside if i.within(EXTRAS) and not i.lazy] == []
-    if name not in EDGES:
-        assert [i.name for i in outside if i.within(AT_THE_EDGES)] == []
+def test_operations_need_nothing_but_numpy() -> None:
+    allowed = {"npgpt", "numpy", "math", "collections", "functools", "typing", "__future__"}
+    outside = [
+        (name, i.name)
+        for name, imports in MODULES.items()
+        for i in imports
+        if name.startswith("npgpt.ops.") and i.name.split(".")[0] not in allowed
+    ]
+    assert {name for name, _ in outside} == {"npgpt.ops.threads"}  # which is no operation
 
 
 def test_import_npgpt_is_light() -> None:
     """In a fresh interpreter it loads none of the packages that are slow or may be missing."""
-    code = f"import sys, npgpt; print(sorted({AT_THE_EDGES | EXTRAS!r} & set(sys.modules)))"
+    code = f"import sys, npgpt; print(sorted({set(OUTSIDE)!r} & set(sys.modules)))"
     command = [sys.executable, "-W", "error", "-c", code]
     run = subprocess.run(command, cwd=ROOT.parent, capture_output=True, text=True, check=False)
     assert (run.stdout, run.stderr) == ("[]\n", "")
@@ -166,6 +180,8 @@ class A:
         ("scipy.special", False),
         ("transformers.models", True),
     ]
-    assert Import("npgpt.ops.linear", False).within({"npgpt.ops"})
-    assert not Import("npgpt.opsimist", False).within({"npgpt.ops"})
-    assert names_in("npgpt.ops")
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_every_command_is_a_module_that_runs(command: str) -> None:
+    assert {f"npgpt.{command}", f"npgpt.{command}.__main__"} & MODULES.keys()

@@ -9,13 +9,16 @@ import numpy as np
 import pytest
 
 import npgpt
-from npgpt import cli, compare, describe, evaluate, generate, train
-from npgpt.models.llama import Llama
+from npgpt import cli, evaluate, generate
+from npgpt.compare import command as compare
+from npgpt.describe import command as describe
+from npgpt.models.llama.model import Llama
 from npgpt.ops.rope import rope_forward
-from tests.gguf_files import llama_file, write_gguf
+from npgpt.train import command as train
+from tests.models.gguf_files import llama_file, write_gguf
 from tests.models.tiny_llama import random_llama
 from tests.tiny import write_vocabulary
-from tests.training_runs import at_step, run
+from tests.train.training_runs import at_step, run
 
 
 @pytest.fixture

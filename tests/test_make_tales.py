@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from npgpt.byte_pairs import byte_alphabet
-from npgpt.tokenizer import tokenizer_from_folder
+from npgpt.text.byte_pairs import byte_alphabet
+from npgpt.text.tokenizer import tokenizer_from_folder
 
 WEIGHTS = Path(__file__).parents[1] / "weights"
 

@@ -9,7 +9,7 @@ import textwrap
 
 import pytest
 
-from npgpt import memory
+from npgpt import cli
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="other systems are left alone")
@@ -17,7 +17,7 @@ def test_an_array_gets_the_pages_of_the_one_before() -> None:
     script = """
         import resource
         import numpy as np
-        from npgpt.memory import keep_freed_memory
+        from npgpt.cli import keep_freed_memory
 
         def new_pages():
             before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
@@ -36,10 +36,10 @@ def test_an_array_gets_the_pages_of_the_one_before() -> None:
 
 def test_other_systems_are_left_alone(monkeypatch) -> None:
     monkeypatch.setattr(sys, "platform", "darwin")
-    assert not memory.keep_freed_memory()
+    assert not cli.keep_freed_memory()
 
 
 def test_a_c_library_without_the_call_is_left_alone(monkeypatch) -> None:
     monkeypatch.setattr(sys, "platform", "linux")
     monkeypatch.setattr(ctypes, "CDLL", lambda name: object())
-    assert not memory.keep_freed_memory()
+    assert not cli.keep_freed_memory()

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import importlib
 import json
 
 import pytest
 
-from npgpt.checkpoint import MODEL_TYPES
+from npgpt.__main__ import module_of
+from npgpt.models.auto import MODEL_TYPES
 
 ARGUMENTS = {
     "generate": ["a text", "--model"],
@@ -37,7 +37,7 @@ def test_one_sentence_names_what_does_work(tmp_path, capsys, monkeypatch, kind, 
     (tmp_path / "DATA").write_text("a text to train on", "utf-8")
     (tmp_path / "model").mkdir()
     (tmp_path / "model" / "config.json").write_text(json.dumps({"model_type": kind}), "utf-8")
-    main = importlib.import_module(f"npgpt.{command}").main
+    main = module_of(command).main
     with pytest.raises(ValueError, match=f"'model' is a {kind}, on which npgpt.{command} does not"):
         main([*ARGUMENTS[command], "model"])
     assert not (tmp_path / "OUT").exists()

@@ -7,9 +7,9 @@ import hashlib
 import pytest
 
 import npgpt
-from npgpt.hub import find_folder
-from npgpt.models.gpt2 import GPT2
-from npgpt.tokenizer import Tokenizer
+from npgpt.files.hub import find_folder
+from npgpt.models.gpt2.model import GPT2
+from npgpt.text.tokenizer import Tokenizer
 
 pytestmark = pytest.mark.hub
 

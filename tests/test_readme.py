@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-import importlib
 import re
 from pathlib import Path
 
 import pytest
+
+from npgpt.__main__ import module_of
 
 ROOT = Path(__file__).parent.parent
 ENGLISH = (ROOT / "README.md").read_text(encoding="utf-8")
@@ -65,7 +66,7 @@ def test_options_in_commands_exist(capsys):
         if called is None:
             continue
         with pytest.raises(SystemExit):
-            importlib.import_module(f"npgpt.{called[1]}").main(["--help"])
+            module_of(called[1]).main(["--help"])
         known = set(re.findall(r"--[a-z-]+", capsys.readouterr().out))
         used = set(re.findall(r"(?<=\s)--[a-z-]+", called[2]))
         assert used <= known, f"{called[1]}: {used - known}"

@@ -8,8 +8,9 @@ import numpy as np
 import pytest
 
 import npgpt
-from npgpt import generate, trace
-from npgpt.text_columns import width
+from npgpt import generate
+from npgpt.cli import width
+from npgpt.trace import command as trace
 from tests.gradcheck import relative_error
 
 TEXT = (

@@ -11,11 +11,11 @@ import pytest
 
 import npgpt
 from npgpt import cli, translate
-from npgpt.character_tables import CharacterTables
-from npgpt.marian_tokenizer import load_marian_tokenizer
-from npgpt.models.transformer_config import TransformerConfig
+from npgpt.models.transformer.config import TransformerConfig
+from npgpt.text.character_tables import CharacterTables
+from npgpt.text.marian_tokenizer import load_marian_tokenizer
 from tests.models.tiny_transformer import SIZES, random_transformer
-from tests.small_marian import write_marian
+from tests.text.small_marian import write_marian
 from tests.tiny import write_tiny_model
 
 TABLES = {"grapheme_chars": "____abcdefghijklmno", "phoneme_chars": "____æbˈdɛfɡhIʤklmnO"}

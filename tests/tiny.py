@@ -8,9 +8,9 @@ from typing import Any
 
 import numpy as np
 
-from npgpt.byte_pairs import byte_alphabet
-from npgpt.checkpoint import save_checkpoint
-from npgpt.models.gpt2_config import GPT2Config, init_params
+from npgpt.models.gpt2.checkpoint import save_checkpoint
+from npgpt.models.gpt2.config import GPT2Config, init_params
+from npgpt.text.byte_pairs import byte_alphabet
 
 END_OF_TEXT = 256
 

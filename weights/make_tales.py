@@ -19,7 +19,7 @@ from tempfile import TemporaryDirectory
 from tales_text import clean, story
 
 from npgpt.cli import run
-from npgpt.tokenizer import tokenizer_from_folder
+from npgpt.text.tokenizer import tokenizer_from_folder
 
 HELD_OUT = {"pg11", "pg55", "pg708"}
 SIZES = (4096, 6144, 8192, 10000, 12288)

@@ -18,7 +18,7 @@ from functools import reduce
 
 import numpy as np
 
-from npgpt.threads import each_with_products, thread_count
+from npgpt.ops.threads import each_with_products, thread_count
 
 ROWS, KEYS = 128, 1024  # sizes of a tile; measured, but anything near is as good
 MANY = 1 << 19  # scores from which several threads are quicker

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 
 import numpy as np
 
-from npgpt import threads
+from npgpt.ops import threads
 
 SIZE = 1 << 16  # numbers a piece; three pieces of float32 fit a second-level cache of 1 MB
 MANY = 1 << 19  # numbers from which several threads are quicker

@@ -17,8 +17,8 @@ from typing import Any
 
 import numpy as np
 
-from npgpt.models.transformer_config import TransformerConfig
-from npgpt.models.transformer_params import is_matrix, param_shapes
+from npgpt.models.transformer.config import TransformerConfig
+from npgpt.models.transformer.params import is_matrix, param_shapes
 from npgpt.ops.sinusoids import sinusoids_in_halves
 
 FOLDER = Path(__file__).parent

@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from npgpt.models.bert import BERT
-from npgpt.models.bert_config import BERTConfig, init_params, param_shapes
+from npgpt.models.bert.config import BERTConfig, init_params, param_shapes
+from npgpt.models.bert.model import BERT
 from npgpt.ops.cross_entropy import cross_entropy_backward, cross_entropy_forward
 from tests.models.tiny_bert import check_all_directions, random_bert, tiny_config, worst
 

@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from npgpt.models.bert import BERT
-from npgpt.models.bert_config import BERTConfig
+from npgpt.models.bert.config import BERTConfig
+from npgpt.models.bert.model import BERT
 from tests.goldens.make_bert import arrays, random_input, reference_model, reference_values
 from tests.gradcheck import relative_error
 from tests.models.tiny_bert import worst

@@ -13,8 +13,8 @@ import numpy as np
 import pytest
 from safetensors import safe_open
 
-from npgpt.models.bert import BERT
-from npgpt.models.bert_config import BERTConfig, param_shapes
+from npgpt.models.bert.config import BERTConfig, param_shapes
+from npgpt.models.bert.model import BERT
 from tests.models.tiny_bert import worst
 
 GOLDENS = sorted((Path(__file__).parents[1] / "goldens").glob("bert-*.safetensors"))

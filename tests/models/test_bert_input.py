@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from npgpt.models.bert_config import BERTConfig
+from npgpt.models.bert.config import BERTConfig
 from tests.models.tiny_bert import SIZES, random_bert, tiny_config
 
 

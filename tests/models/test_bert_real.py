@@ -14,8 +14,8 @@ import numpy as np
 import pytest
 
 import npgpt
-from npgpt.models.bert import BERT
-from npgpt.word_pieces import load_word_pieces
+from npgpt.models.bert.model import BERT
+from npgpt.text.word_pieces import load_word_pieces
 from tests.goldens.make_bert import arrays
 from tests.models.tiny_bert import worst
 

@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from npgpt.models.gpt2 import GPT2
-from npgpt.models.gpt2_config import GPT2Config, init_params, param_shapes
+from npgpt.models.gpt2.config import GPT2Config, init_params, param_shapes
+from npgpt.models.gpt2.model import GPT2
 from npgpt.ops.cross_entropy import cross_entropy_forward
 from tests.gradcheck import check_direction
 from tests.models.tiny import random_gpt2, tiny_config
@@ -138,7 +138,7 @@ def test_all_targets_ignored_gives_zero_loss_and_zero_gradients(rng) -> None:
 
 
 def test_saved_parameters_load_again(rng, tmp_path) -> None:
-    from npgpt.checkpoint import load_checkpoint
+    from npgpt.models.gpt2.checkpoint import load_checkpoint
 
     model = random_gpt2(rng, np.float32, n_inner=10, tie_word_embeddings=False)
     model.save_pretrained(tmp_path)

@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from npgpt.models.gpt2 import GPT2
-from npgpt.models.gpt2_config import GPT2Config
+from npgpt.models.gpt2.config import GPT2Config
+from npgpt.models.gpt2.model import GPT2
 from tests.goldens.make_gpt2 import (
     random_input,
     reference_model,

@@ -7,8 +7,8 @@ import math
 import numpy as np
 import pytest
 
-from npgpt.models.gpt2 import GPT2
-from npgpt.models.gpt2_config import GPT2Config, param_shapes
+from npgpt.models.gpt2.config import GPT2Config, param_shapes
+from npgpt.models.gpt2.model import GPT2
 from npgpt.ops.activation import ACTIVATIONS
 from tests.models.tiny import SIZES, random_gpt2, tiny_config
 

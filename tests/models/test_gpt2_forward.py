@@ -6,7 +6,7 @@ import tracemalloc
 
 import numpy as np
 
-from npgpt.models.gpt2 import GPT2
+from npgpt.models.gpt2.model import GPT2
 from npgpt.ops.cross_entropy import cross_entropy_backward, cross_entropy_forward
 from tests.models.tiny import random_gpt2
 

@@ -12,8 +12,8 @@ import numpy as np
 import pytest
 from safetensors import safe_open
 
-from npgpt.models.gpt2 import GPT2
-from npgpt.models.gpt2_config import GPT2Config, param_shapes
+from npgpt.models.gpt2.config import GPT2Config, param_shapes
+from npgpt.models.gpt2.model import GPT2
 from tests.gradcheck import relative_error
 
 GOLDENS = sorted((Path(__file__).parents[1] / "goldens").glob("gpt2-*.safetensors"))

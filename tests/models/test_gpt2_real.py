@@ -8,8 +8,8 @@ import json
 import numpy as np
 import pytest
 
-from npgpt.checkpoint import load_checkpoint
-from npgpt.models.gpt2 import GPT2
+from npgpt.models.gpt2.checkpoint import load_checkpoint
+from npgpt.models.gpt2.model import GPT2
 from tests.goldens.make_gpt2 import reference_values
 from tests.gradcheck import relative_error
 

@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from npgpt.models.llama import Llama
-from npgpt.models.llama_config import LlamaConfig, init_params, param_shapes
+from npgpt.models.llama.config import LlamaConfig, init_params, param_shapes
+from npgpt.models.llama.model import Llama
 from npgpt.ops.cross_entropy import cross_entropy_forward
 from tests.gradcheck import check_direction
 from tests.models.tiny_llama import random_llama, tiny_llama_config

@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from npgpt.models.llama import Llama
-from npgpt.models.llama_config import LlamaConfig
+from npgpt.models.llama.config import LlamaConfig
+from npgpt.models.llama.model import Llama
 from tests.goldens.make_gpt2 import random_input
 from tests.goldens.make_llama import (
     LLAMA3,

@@ -7,7 +7,7 @@ import math
 import numpy as np
 import pytest
 
-from npgpt.models.llama_config import LlamaConfig, param_shapes
+from npgpt.models.llama.config import LlamaConfig, param_shapes
 from tests.models.tiny_llama import SIZES, tiny_llama_config
 
 LLAMA3 = {

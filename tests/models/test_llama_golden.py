@@ -12,8 +12,8 @@ import numpy as np
 import pytest
 from safetensors import safe_open
 
-from npgpt.models.llama import Llama
-from npgpt.models.llama_config import LlamaConfig, param_shapes
+from npgpt.models.llama.config import LlamaConfig, param_shapes
+from npgpt.models.llama.model import Llama
 from tests.gradcheck import relative_error
 
 GOLDENS = sorted((Path(__file__).parents[1] / "goldens").glob("llama-*.safetensors"))

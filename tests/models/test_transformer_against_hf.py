@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from npgpt.models.transformer import Transformer
+from npgpt.models.transformer.model import Transformer
 from npgpt.ops.label_smoothing import label_smoothing_backward, label_smoothing_forward
 from tests.goldens.make_transformer import (
     MUST,

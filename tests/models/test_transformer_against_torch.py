@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from npgpt.models.transformer_params import is_matrix
+from npgpt.models.transformer.params import is_matrix
 from npgpt.ops.sinusoids import sinusoids
 from tests.gradcheck import relative_error
 from tests.models.tiny_transformer import joined, random_transformer

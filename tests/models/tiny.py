@@ -6,8 +6,8 @@ from typing import Any
 
 import numpy as np
 
-from npgpt.models.gpt2 import GPT2
-from npgpt.models.gpt2_config import GPT2Config, init_params
+from npgpt.models.gpt2.config import GPT2Config, init_params
+from npgpt.models.gpt2.model import GPT2
 
 # No two sizes agree, so that a swapped axis cannot go unnoticed.
 SIZES = {"vocab_size": 19, "n_positions": 11, "n_embd": 12, "n_layer": 2, "n_head": 3}

@@ -7,8 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from npgpt.models.bert import BERT
-from npgpt.models.bert_config import BERTConfig, init_params
+from npgpt.models.bert.config import BERTConfig, init_params
+from npgpt.models.bert.model import BERT
 from tests.gradcheck import check_direction, relative_error
 
 # No two sizes agree, so that a swapped axis cannot go unnoticed.

@@ -6,8 +6,8 @@ from typing import Any
 
 import numpy as np
 
-from npgpt.models.llama import Llama
-from npgpt.models.llama_config import LlamaConfig, init_params
+from npgpt.models.llama.config import LlamaConfig, init_params
+from npgpt.models.llama.model import Llama
 
 # No two sizes agree, so that a swapped axis cannot go unnoticed.
 SIZES = {

@@ -6,9 +6,9 @@ from typing import Any
 
 import numpy as np
 
-from npgpt.models.transformer import Transformer
-from npgpt.models.transformer_config import TransformerConfig
-from npgpt.models.transformer_params import init_params
+from npgpt.models.transformer.config import TransformerConfig
+from npgpt.models.transformer.model import Transformer
+from npgpt.models.transformer.params import init_params
 
 # No two sizes agree, so that a swapped axis cannot go unnoticed.
 SIZES: dict[str, Any] = {

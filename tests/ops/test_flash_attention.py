@@ -7,9 +7,8 @@ import tracemalloc
 import numpy as np
 import pytest
 
-from npgpt import threads
 from npgpt.layers.attention import attention_backward, attention_forward
-from npgpt.ops import flash_attention
+from npgpt.ops import flash_attention, threads
 from npgpt.ops.flash_attention import flash_attention_backward, flash_attention_forward
 from npgpt.ops.mask import attention_mask_for, causal_mask, padding_mask
 

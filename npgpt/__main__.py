@@ -1,0 +1,50 @@
+"""`npgpt COMMAND …`, the same as `python -m npgpt.COMMAND …`; alone it lists the commands."""
+
+from __future__ import annotations
+
+import importlib
+import sys
+from collections.abc import Sequence
+from types import ModuleType
+
+from npgpt import cli
+
+COMMANDS = {
+    "generate": "continue a text",
+    "evaluate": "how well a model predicts a text: loss, perplexity, bits per byte",
+    "train": "train a GPT-2 or Llama on one's own text, or go on with a checkpoint",
+    "describe": "the structure of a model: shapes, parameters, FLOPs, memory",
+    "trace": "follow one token through a model, layer by layer",
+    "compare": "two implementations of one model, station by station",
+    "fill_mask": "BERT: what a [MASK] stands for",
+    "translate": "bart, marian: the target of a source text",
+}
+PACKAGES = ("train", "describe", "trace", "compare")  # the commands that have parts
+
+
+def module_of(command: str) -> ModuleType:
+    """The module with a command's `PROG` and `main`."""
+    return importlib.import_module(f"npgpt.{command}{'.command' * (command in PACKAGES)}")
+
+
+def main() -> int:
+    """Run the command that the first argument names; returns the exit code."""
+    name, *arguments = sys.argv[1:] or ["--help"]
+    command = name.replace("-", "_")
+    if command in COMMANDS:
+        module = module_of(command)
+        return cli.run(module.PROG, module.main, arguments)
+    return cli.run("npgpt", _list_commands, [name])
+
+
+def _list_commands(argv: Sequence[str]) -> int:
+    name = argv[0]
+    if name not in ("-h", "--help"):
+        raise ValueError(f"there is no command {name!r}; there are {', '.join(COMMANDS)}.")
+    listing = cli.table(list(COMMANDS.items()), "ll")
+    print(f"usage: npgpt COMMAND …\n\n{listing}\n\nnpgpt COMMAND --help says more.")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

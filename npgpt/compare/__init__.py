@@ -1,0 +1,1 @@
+"""`python -m npgpt.compare`: see `command.py`."""

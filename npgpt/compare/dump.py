@@ -1,0 +1,144 @@
+"""Stations in a file, written by npgpt or by any other program: `.safetensors` or `.npz`.
+
+The names are those of `stations.py`, the shapes those of one text without a batch axis; a leading
+axis of 1 is taken off. Leaves out formats that would have to be unpickled.
+"""
+
+from __future__ import annotations
+
+import os
+import zipfile
+import zlib
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+
+from npgpt.compare.activations import GRAD, INPUTS
+from npgpt.files.safetensors_file import read_header, read_tensor
+from npgpt.files.shards import shortened
+
+SUFFIXES = (".safetensors", ".npz")
+
+
+class Dump(NamedTuple):
+    """Stations of another implementation."""
+
+    arrays: dict[str, np.ndarray]
+    precision: dict[str, str]  # station -> float64, float32, float16 or bfloat16
+
+
+class Matched(NamedTuple):
+    """A dump seen from npgpt's side; each list in the order of the pass or of the file."""
+
+    arrays: dict[str, np.ndarray]  # what both have, in npgpt's shapes
+    missing: list[str]  # what the dump lacks
+    unknown: list[str]  # names that mean nothing here
+    unread: list[str]  # loss and gradients, when they were not asked for
+
+
+def read_stations(path: str | os.PathLike[str]) -> Dump:
+    """Every array of a `.safetensors` or `.npz` file.
+
+    Raises FileNotFoundError, or ValueError for another suffix, a damaged file, or an array that
+    does not hold real numbers.
+    """
+    path = Path(path)
+    if path.suffix not in SUFFIXES:
+        raise ValueError(f"{path}: stations are read from a {' or '.join(SUFFIXES)} file.")
+    if not path.is_file():
+        raise FileNotFoundError(
+            f"{path} does not exist; have your program write its stations there."
+        )
+    dump = _read_npz(path) if path.suffix == ".npz" else _read_safetensors(path)
+    for name, array in dump.arrays.items():
+        if array.dtype.kind not in "fiu":
+            raise ValueError(
+                f"{path}: {name!r} is stored as {array.dtype}, which NumPy does not know as real "
+                "numbers; save it as float32."
+            )
+    return dump
+
+
+def ids_in(dump: Dump, path: str | os.PathLike[str], name: str = "ids") -> np.ndarray | None:
+    """The token ids that a dump calls `name`, [T] int64; None if it has none.
+
+    Raises ValueError when they are not whole numbers, or of several texts.
+    """
+    if name not in dump.arrays:
+        return None
+    ids = dump.arrays[name]
+    ids = ids[0] if ids.ndim == 2 and len(ids) == 1 else ids
+    if ids.ndim != 1:
+        raise ValueError(
+            f"{path}: {name!r} has shape {[*dump.arrays[name].shape]}, but has to be one text, [T]."
+        )
+    with np.errstate(invalid="ignore"):
+        whole = ids.astype(np.int64)
+    if not np.array_equal(whole, ids):
+        raise ValueError(f"{path}: {name!r} holds {ids[whole != ids][0]}, which is no token id.")
+    return whole
+
+
+def match_stations(
+    ours: Mapping[str, np.ndarray],
+    dump: Dump,
+    params: Iterable[str],
+    path: str | os.PathLike[str],
+) -> Matched:
+    """Sort a dump's arrays by what npgpt computed.
+
+    Args:
+        ours: npgpt's stations, `ids` (and `target_ids`) included.
+        params: names of all parameters; their gradients are known names even if not in `ours`.
+
+    Raises ValueError when the two have no station in common, or one has another shape.
+    """
+    known = ["loss", *(GRAD + name for name in params)]
+    unread = [name for name in known if name in dump.arrays and name not in ours]
+    unknown = [name for name in dump.arrays if name not in ours and name not in known]
+    names = [name for name in ours if name not in INPUTS]
+    common = [name for name in names if name in dump.arrays]
+    if not common:
+        raise ValueError(
+            f"{path} has no station to compare, only {shortened(dump.arrays) or 'nothing'}; "
+            + ("add --gradients." if unread else f"npgpt's are {shortened(names)}.")
+        )
+    arrays = {name: _without_batch_axis(dump.arrays[name], ours[name].shape) for name in common}
+    misshapen = [name for name in common if arrays[name].shape != ours[name].shape]
+    if misshapen:
+        name = misshapen[0]
+        more = f"; {len(misshapen) - 1} more differ as well" if len(misshapen) > 1 else ""
+        raise ValueError(
+            f"{path}: {name!r} has shape {[*dump.arrays[name].shape]}, "
+            f"but npgpt's has {[*ours[name].shape]}{more}."
+        )
+    return Matched(arrays, [name for name in names if name not in arrays], unknown, unread)
+
+
+def _without_batch_axis(array: np.ndarray, wanted: tuple[int, ...]) -> np.ndarray:
+    return array.reshape(wanted) if array.shape == (1, *wanted) else array
+
+
+def _read_safetensors(path: Path) -> Dump:
+    header = read_header(path)
+    arrays = {name: read_tensor(entry) for name, entry in header.items()}
+    # BF16 has been widened by then.
+    stored = {name: "bfloat16" if e.dtype == "BF16" else "" for name, e in header.items()}
+    return Dump(arrays, {name: stored[name] or _precision(a) for name, a in arrays.items()})
+
+
+def _read_npz(path: Path) -> Dump:
+    if not zipfile.is_zipfile(path):
+        raise ValueError(f"{path} is no .npz file, or is cut off; write it again, with np.savez.")
+    try:
+        with np.load(path, allow_pickle=False) as file:
+            arrays = {name: np.asarray(file[name]) for name in file.files}
+    except (ValueError, OSError, EOFError, RuntimeError, zipfile.BadZipFile, zlib.error) as error:
+        raise ValueError(f"{path} cannot be read as .npz ({error}); write it again.") from error
+    return Dump(arrays, {name: _precision(array) for name, array in arrays.items()})
+
+
+def _precision(array: np.ndarray) -> str:
+    return array.dtype.name if array.dtype.name in ("float16", "float32") else "float64"

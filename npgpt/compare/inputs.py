@@ -1,0 +1,148 @@
+"""What `python -m npgpt.compare` compares on: ids, from a text, from the command line or the file.
+
+A text goes through the vocabulary of the model's own kind. An encoder-decoder has two texts: the
+source that it reads, and the target that it is to write.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Callable
+from typing import NamedTuple
+
+import numpy as np
+
+from npgpt import cli
+from npgpt.compare.dump import Dump, ids_in
+from npgpt.compare.report import TokenText
+from npgpt.files.checkpoint import read_raw_config
+from npgpt.files.hub import find_folder
+from npgpt.models.transformer.config import DIALECTS, TransformerConfig
+
+Encode = Callable[[str], list[int]]
+
+OPTIONS = {"ids": "a text or --ids", "target_ids": "--target or --target-ids"}
+
+
+class Given(NamedTuple):
+    """What to compare on."""
+
+    ids: np.ndarray  # [T]
+    target_ids: np.ndarray | None  # [T], of an encoder-decoder alone
+    token_text: TokenText  # of the tokens that the model writes
+
+
+class Vocabulary(NamedTuple):
+    """A text's ids, a target's ids where there are targets, a token's text."""
+
+    encode: Encode | None
+    encode_target: Encode | None
+    token_text: TokenText
+
+
+def read_given(args: argparse.Namespace, kind: str, dump: Dump | None) -> Given:
+    """The ids given, as text or as ids, which must be those of the dump; or the dump's.
+
+    Raises ValueError where there are none, where both sides' differ, and for a target that has no
+    use; what the vocabulary raises, where a text needs one.
+    """
+    has_target = args.target is not None or args.target_ids is not None
+    if has_target and kind not in DIALECTS:
+        raise ValueError(
+            f"a target is what an encoder-decoder is to write, but {args.model!r} is a {kind}; "
+            "leave out --target and --target-ids."
+        )
+    vocabulary = _load_vocabulary(args, kind)
+    text = sys.stdin.read() if args.text == "-" else args.text
+    ids = _read_ids("ids", text, args.ids, vocabulary.encode, dump, args.against)
+    target_ids = None
+    if kind in DIALECTS:
+        target = args.target, args.target_ids, vocabulary.encode_target
+        target_ids = _read_ids("target_ids", *target, dump, args.against)
+    return Given(ids, target_ids, vocabulary.token_text)
+
+
+def _read_ids(
+    name: str,
+    text: str | None,
+    listed: str | None,
+    encode: Encode | None,
+    dump: Dump | None,
+    path: str | None,
+) -> np.ndarray:
+    dumped = None if dump is None or path is None else ids_in(dump, path, name)
+    if listed is not None:
+        ids = np.array(cli.parse_ids(listed))
+    elif text is not None and encode is not None:
+        ids = np.array(encode(text))
+    elif dumped is not None:
+        ids = dumped
+    else:
+        raise ValueError(
+            f"give {OPTIONS[name]} to compare on, or a file with {name!r} in it (--against FILE)."
+        )
+    if dumped is not None and not np.array_equal(ids, dumped):
+        raise ValueError(
+            f"{path}: its {name!r} {_shown(dumped)} are not those given here, {_shown(ids)}; "
+            "leave these out to take the file's."
+        )
+    if ids.size == 0:
+        raise ValueError(f"there are no tokens to compare on; give {OPTIONS[name]}.")
+    return ids
+
+
+def _shown(ids: np.ndarray) -> str:
+    return " ".join(map(str, ids[:8])) + (" …" if len(ids) > 8 else "")
+
+
+def _load_vocabulary(args: argparse.Namespace, kind: str) -> Vocabulary:
+    """Needed for a text; without one it only adds the tokens' text to the report."""
+    nothing = Vocabulary(None, None, lambda _: None)
+    is_text = args.text is not None or args.target is not None
+    if not is_text and args.against is None and args.dump is not None:
+        return nothing
+    load = {"bert": _word_pieces, **dict.fromkeys(DIALECTS, _two_languages)}.get(kind, _byte_pairs)
+    try:
+        return load(args)
+    except (ValueError, OSError, ImportError):
+        if is_text:
+            raise
+        return nothing
+
+
+def _byte_pairs(args: argparse.Namespace) -> Vocabulary:
+    from npgpt.text.tokenizer import load_tokenizer
+
+    tokenizer = load_tokenizer(args.model, revision=args.revision)
+
+    def token_text(token: int) -> str | None:
+        return tokenizer.decode([token]) if token in tokenizer.bytes_of else None
+
+    return Vocabulary(tokenizer.encode, None, token_text)
+
+
+def _word_pieces(args: argparse.Namespace) -> Vocabulary:
+    from npgpt.text.word_pieces import load_word_pieces
+
+    tokenizer = load_word_pieces(args.model, revision=args.revision).tokenizer
+    return Vocabulary(lambda text: tokenizer.encode(text).ids, None, tokenizer.id_to_token)
+
+
+def _two_languages(args: argparse.Namespace) -> Vocabulary:
+    from npgpt.text.seq2seq import load_seq2seq_tokenizer
+
+    path = find_folder(args.model, args.revision, files="config") / "config.json"
+    config = TransformerConfig.from_dict(read_raw_config(path), str(path))
+    tokenizer = load_seq2seq_tokenizer(args.model, config, revision=args.revision)
+
+    def token_text(token: int) -> str | None:
+        try:
+            return tokenizer.decode([token]) or None
+        except ValueError:  # no such piece
+            return None
+
+    def encode(text: str) -> list[int]:
+        return tokenizer.encode(text.rstrip("\n"))  # that of stdin's last line
+
+    return Vocabulary(encode, tokenizer.encode_target, token_text)

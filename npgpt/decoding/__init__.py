@@ -1,0 +1,1 @@
+"""From logits to text: sampling, the KV cache, one token after the other, beams."""

@@ -1,0 +1,164 @@
+"""Decoding: read the prompt once (prefill), then one token at a time.
+
+With a KV cache a new token costs one row; without it the whole text is computed again. Both give
+the same tokens; their logits differ by rounding only.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterator
+from typing import Any, Protocol
+
+import numpy as np
+
+from npgpt.decoding.kv_cache import KVCache
+from npgpt.decoding.sampling import check_settings, sample
+
+
+class LanguageModel(Protocol):
+    """What decoding asks of a model that reads from left to right: GPT2 and Llama."""
+
+    config: Any
+
+    @property
+    def context(self) -> int: ...
+    @property
+    def rows(self) -> int: ...
+
+    def __call__(
+        self, ids: Any, attention_mask: Any = None, kv: KVCache | None = None, *, last_only: bool
+    ) -> np.ndarray: ...
+    def new_kv_cache(self, batch: tuple[int, ...], capacity: int | None) -> KVCache: ...
+
+
+def generate(
+    model: LanguageModel,
+    ids: Any,
+    max_new_tokens: int = 40,
+    *,
+    temperature: float = 0.0,
+    top_k: int | None = None,
+    top_p: float | None = None,
+    seed: int | None = None,
+    attention_mask: Any = None,
+    stop_ids: Collection[int] | None = None,
+    allowed: np.ndarray | None = None,
+    use_cache: bool = True,
+    slide: bool = False,
+) -> Iterator[Any]:
+    """Continue a text, yielding each token as soon as it is chosen.
+
+    Args:
+        ids: the prompt, [T] or [B, T]; it is not changed.
+        max_new_tokens: how many tokens at most.
+        temperature, top_k, top_p: see `npgpt.decoding.sampling`; temperature 0 is greedy.
+        seed: same seed, same text, with or without cache. None: different every time.
+        attention_mask: [T] or [B, T], 0 for padding; pad rows of different length on the left.
+        stop_ids: tokens after which a row ends, themselves included; None: the configuration's
+            end-of-text; (): never.
+        allowed: bool [V], False for ids that must not come, such as those without a token. Rows of
+            the token table beyond the configuration's vocab_size are padding and never come.
+        use_cache: False computes everything anew for each token.
+        slide: True goes on beyond the context length: when it is full, the older half is forgotten
+            and the rest read again from position 0 (the cache holds absolute positions).
+
+    Returns:
+        Iterator over ints for [T], over int arrays [B] for [B, T]; a row that has ended repeats its
+        last token until all have.
+
+    Raises:
+        ValueError: bad settings; a prompt, or a prompt and its new tokens, beyond the context.
+    """
+    check_settings(temperature, top_k, top_p)
+    ids, mask = _check_prompt(ids, attention_mask)
+    _check_length(int(mask.sum(axis=-1).max()), max_new_tokens, model.context, slide)
+    forbidden = _forbidden_ids(model, allowed)
+    rng = np.random.default_rng(seed)
+
+    def choose(logits: np.ndarray) -> np.ndarray:  # [..., V] -> [...]
+        logits = np.where(forbidden, logits.dtype.type(-np.inf), logits)
+        rows = logits.reshape(-1, logits.shape[-1])
+        picked = [sample(r, rng, temperature=temperature, top_k=top_k, top_p=top_p) for r in rows]
+        return np.array(picked).reshape(logits.shape[:-1])
+
+    stops = end_of_text_ids(model) if stop_ids is None else tuple(stop_ids)
+    tokens = _tokens(model, ids, mask, max_new_tokens, choose, stops, use_cache)
+    return tokens if ids.ndim == 2 else (int(token) for token in tokens)
+
+
+def _tokens(
+    model: LanguageModel,
+    text: np.ndarray,
+    mask: np.ndarray,
+    max_new_tokens: int,
+    choose: Callable[[np.ndarray], np.ndarray],
+    stops: tuple[int, ...],
+    use_cache: bool,
+) -> Iterator[np.ndarray]:
+    context, kv, ended = model.context, None, np.zeros(text.shape[:-1], bool)
+    for left in range(max_new_tokens, 0, -1):
+        if mask.sum(axis=-1).max() > context:
+            text, mask, kv = text[..., -(context // 2) :], mask[..., -(context // 2) :], None
+        unread = text if kv is None else text[..., -1:]  # prefill, or one token
+        if use_cache and kv is None:
+            kv = model.new_kv_cache(text.shape[:-1], text.shape[-1] + min(left, context))
+        logits = model(unread, mask, kv, last_only=True)[..., -1, :]
+        token = np.where(ended, text[..., -1], choose(logits))
+        yield token
+        ended |= np.isin(token, stops)
+        if ended.all():
+            return
+        text = np.concatenate([text, token[..., None]], axis=-1)
+        mask = np.concatenate([mask, np.ones_like(mask[..., :1])], axis=-1)
+
+
+def end_of_text_ids(model: LanguageModel) -> tuple[int, ...]:
+    """The configuration's eos_token_id, as far as the vocabulary has it."""
+    eos = model.config.eos_token_id
+    candidates = eos if isinstance(eos, list) else [eos]
+    return tuple(i for i in candidates if i is not None and 0 <= i < model.config.vocab_size)
+
+
+def _check_prompt(ids: Any, attention_mask: Any) -> tuple[np.ndarray, np.ndarray]:
+    ids = np.asarray(ids)
+    if ids.ndim not in (1, 2) or ids.size == 0:
+        raise ValueError(f"ids must be [T] or [B, T] and not empty, but have shape {[*ids.shape]}.")
+    if attention_mask is None:
+        return ids, np.ones(ids.shape, bool)
+    mask = np.asarray(attention_mask) != 0
+    if mask.shape != ids.shape:
+        raise ValueError(
+            f"attention_mask has shape {[*mask.shape]}, but the ids have {[*ids.shape]}."
+        )
+    if not mask[..., -1].all():
+        raise ValueError("a prompt ends in padding; pad on the left, so that new tokens follow it.")
+    return ids, mask
+
+
+def _check_length(prompt: int, new: int, context: int, slide: bool) -> None:
+    if new < 0:
+        raise ValueError(f"max_new_tokens must be >= 0, but is {new}.")
+    if slide:
+        if context < 2:
+            raise ValueError("a context of one token cannot slide.")
+        return
+    # The last new token is chosen but never read, so it needs no position.
+    if prompt >= context or prompt + new - 1 > context:
+        raise ValueError(
+            f"{prompt} prompt tokens and {new} new ones do not fit a context of {context}; "
+            "shorten the prompt, ask for fewer, or let the window slide (slide=True, --slide)."
+        )
+
+
+def _forbidden_ids(model: LanguageModel, allowed: np.ndarray | None) -> np.ndarray:
+    """bool [V], True for padding rows of wte and for whatever the caller does not allow."""
+    forbidden = np.arange(model.rows) >= model.config.vocab_size
+    if allowed is not None:
+        if allowed.shape != forbidden.shape:
+            raise ValueError(
+                f"allowed has shape {[*allowed.shape]}, but the model has {len(forbidden)} ids."
+            )
+        forbidden |= ~allowed
+    if forbidden.all():
+        raise ValueError("every id is forbidden; nothing can be generated.")
+    return forbidden

@@ -1,0 +1,189 @@
+"""Writing a target: greedy, or with a beam that keeps several beginnings in play.
+
+The source is read once: its keys and values for every decoder layer are kept, and those of the
+target's own tokens in a KV cache, so that a new token costs one row. Both searches choose as
+`generate` of Hugging Face's transformers does. Leaves out sampling, minimal lengths, and bans of
+repeated n-grams.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Protocol
+
+import numpy as np
+
+from npgpt.decoding.kv_cache import KVCache
+from npgpt.decoding.seq2seq_settings import Settings, search_settings
+
+CrossKV = list[tuple[np.ndarray, np.ndarray]]  # of every decoder layer
+
+WORTHLESS = -1e9  # the score of a beam that is not there; finite, so that sums of it compare
+
+
+class EncoderDecoder(Protocol):
+    """What the search asks of a model: `npgpt.Transformer`."""
+
+    config: Any
+
+    def encode(self, input_ids: Any, attention_mask: Any = None) -> CrossKV: ...
+    def decode(
+        self, ids: Any, cross_kv: CrossKV, attention_mask: Any = None, kv: KVCache | None = None
+    ) -> np.ndarray: ...
+    def new_kv_cache(self, batch: tuple[int, ...], capacity: int) -> KVCache: ...
+
+
+def generate(
+    model: EncoderDecoder,
+    input_ids: Any,
+    *,
+    attention_mask: Any = None,
+    max_new_tokens: int | None = None,
+    num_beams: int | None = None,
+    length_penalty: float | None = None,
+    early_stopping: bool | str | None = None,
+    use_cache: bool = True,
+) -> Any:
+    """The target that the model writes for a source.
+
+    Args:
+        input_ids: [S] or [B, S].
+        attention_mask: like input_ids, 0 for padding.
+        max_new_tokens: at most so many; None: the configuration's max_length, or as many as there
+            are positions. The configuration's forced_eos_token_id then comes last.
+        num_beams: how many beginnings are kept in play; 1 takes the likeliest token each time.
+        length_penalty: beams are compared by log-probability / length^penalty, so above 0 it helps
+            long ones.
+        early_stopping: True ends as soon as num_beams targets have ended; False when none of the
+            open ones, were it to end now, would be better than the worst of these; "never" when
+            none could become so.
+        use_cache: False computes the whole target anew for each token.
+        None, here: as the configuration says.
+
+    Returns:
+        The new tokens as a list of ints for [S], a list of such lists for [B, S]: without the
+        start token, with the end-of-text that ended them.
+
+    Raises:
+        ValueError: bad settings; ids that cannot be read.
+    """
+    settings = search_settings(
+        model.config, max_new_tokens, num_beams, length_penalty, early_stopping, use_cache
+    )
+    ids = np.asarray(input_ids)
+    mask = None if attention_mask is None else np.asarray(attention_mask)
+    cross_kv = model.encode(ids, mask)
+    rows = [()] if ids.ndim == 1 else [(b,) for b in range(len(ids))]
+    if settings.num_beams == 1:
+        written = _greedy(model, cross_kv, mask, ids.shape[:-1], settings)
+    else:
+        written = [
+            _beam_search(
+                model,
+                [(k[row], v[row]) for k, v in cross_kv],
+                None if mask is None else mask[row],
+                settings,
+            )
+            for row in rows
+        ]
+    return written[0] if ids.ndim == 1 else written
+
+
+def _greedy(
+    model: EncoderDecoder,
+    cross_kv: CrossKV,
+    mask: np.ndarray | None,
+    batch: tuple[int, ...],
+    settings: Settings,
+) -> list[list[int]]:
+    """All rows side by side; a row that has ended goes on unread until all have."""
+    kv = model.new_kv_cache(batch, settings.max_new_tokens) if settings.use_cache else None
+    text = np.full((*batch, 1), model.config.decoder_start_token_id)
+    ended = np.zeros(batch, bool)
+    for n in range(settings.max_new_tokens):
+        logits = model.decode(text if kv is None else text[..., -1:], cross_kv, mask, kv)
+        token = _restricted(logits, n, settings).argmax(axis=-1)
+        text = np.concatenate([text, token[..., None]], axis=-1)
+        ended |= np.isin(token, settings.stops)
+        if ended.all():
+            break
+    rows = text.reshape(-1, text.shape[-1])[:, 1:].tolist()
+    return [_up_to_stop(row, settings.stops) for row in rows]
+
+
+def _beam_search(
+    model: EncoderDecoder, cross_kv: CrossKV, mask: np.ndarray | None, settings: Settings
+) -> list[int]:
+    """The best of the targets that ended, for one source.
+
+    All beams extended by all tokens are candidates; the best of them that end are set aside, the
+    best that do not are the next beams. There are candidates enough for all beams to go on even if
+    every other one ends.
+    """
+    K = settings.num_beams
+    kv = model.new_kv_cache((K,), settings.max_new_tokens) if settings.use_cache else None
+    text = np.full((K, 1), model.config.decoder_start_token_id)
+    scores = np.full(K, WORTHLESS)
+    scores[0] = 0  # all beams begin alike, so only one counts
+    ended: list[tuple[float, list[int]]] = []  # best first, K at most
+    for n in range(settings.max_new_tokens):
+        logits = model.decode(text if kv is None else text[:, -1:], cross_kv, mask, kv)
+        log_probs = _restricted(_log_softmax(logits), n, settings)
+        log_probs = _log_softmax(log_probs) if settings.renormalize else log_probs
+        totals = (scores[:, None] + log_probs).reshape(-1)
+        best = _highest(totals, max(2, 1 + len(settings.stops)) * K)
+        parents, tokens = np.divmod(best, log_probs.shape[-1])
+        candidates = np.concatenate([text[parents], tokens[:, None]], axis=-1)
+        ends = np.isin(tokens, settings.stops) | (n + 1 == settings.max_new_tokens)
+        for i in np.flatnonzero(ends[:K]):
+            score = float(totals[best[i]]) / (n + 1) ** settings.length_penalty
+            ended.append((score, candidates[i, 1:].tolist()))
+        ended = sorted(ended, key=lambda each: -each[0])[:K]
+        if ends.all():
+            break
+        going = np.flatnonzero(~ends)[:K]
+        text, scores = candidates[going], totals[best[going]]
+        if len(ended) == K and not _may_improve(float(scores[0]), n + 1, ended[-1][0], settings):
+            break
+        if kv is not None:
+            kv.select(parents[going])
+    return ended[0][1]
+
+
+def _may_improve(score: float, length: int, worst: float, settings: Settings) -> bool:
+    """Whether the best open beam could still become better than the worst that ended."""
+    if settings.early_stopping is True:
+        return False
+    if settings.early_stopping == "never" and settings.length_penalty > 0:
+        length = settings.max_new_tokens  # dividing by more makes a negative score better
+    return score / length**settings.length_penalty > worst
+
+
+def _highest(scores: np.ndarray, count: int) -> np.ndarray:
+    """Places of the `count` highest scores, best first: a sort of those alone, not of all."""
+    some = np.argpartition(-scores, min(count, len(scores) - 1))[:count]
+    return some[np.argsort(-scores[some], kind="stable")]
+
+
+def _restricted(scores: np.ndarray, n: int, settings: Settings) -> np.ndarray:
+    """-∞ for tokens that must not come as the n-th new one; a token that must come gets 0."""
+    scores = scores.copy()
+    scores[..., list(settings.banned)] = -np.inf
+    forced = [settings.first] if n == 0 and settings.first is not None else []
+    if n + 1 == settings.max_new_tokens and settings.last:
+        forced = list(settings.last)
+    if forced:
+        scores[...] = -np.inf
+        scores[..., forced] = 0
+    return scores
+
+
+def _log_softmax(x: np.ndarray) -> np.ndarray:
+    """In float64 whatever the model's dtype: many of them are added up."""
+    x = x.astype(np.float64)
+    x -= x.max(axis=-1, keepdims=True)
+    return x - np.log(np.exp(x).sum(axis=-1, keepdims=True))
+
+
+def _up_to_stop(tokens: list[int], stops: tuple[int, ...]) -> list[int]:
+    end = next((i for i, token in enumerate(tokens) if token in stops), len(tokens))
+    return tokens[: end + 1]

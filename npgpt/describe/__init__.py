@@ -1,0 +1,1 @@
+"""`python -m npgpt.describe`: see `command.py`."""

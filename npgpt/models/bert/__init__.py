@@ -1,0 +1,1 @@
+"""BERT, encoder-only: embeddings, post-norm layers, and the heads that read them."""

@@ -1,0 +1,167 @@
+"""What reads BERT's last hidden states: the head that guesses masked tokens, and the pooler.
+
+A checkpoint may lack either. Leaves out the next-sentence classifier behind the pooler.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from npgpt.models.bert.config import BERTConfig
+from npgpt.models.common import Params
+from npgpt.ops import layer_norm, linear
+from npgpt.ops.activation import ACTIVATIONS, tanh_backward, tanh_forward
+from npgpt.ops.layer_norm import layer_norm_backward, layer_norm_forward
+from npgpt.ops.linear import linear_backward, linear_forward
+
+TRANSFORM = "cls.predictions.transform."
+
+
+class MLMHeadSaved(NamedTuple):
+    """What `mlm_head_backward` reads."""
+
+    dense: linear.Saved
+    activated: Any  # what the activation saved
+    norm: layer_norm.Saved
+    decoder: linear.Saved
+
+
+def mlm_head_forward(
+    x: np.ndarray, params: Params, config: BERTConfig
+) -> tuple[np.ndarray, MLMHeadSaved]:
+    """Score every token of the vocabulary at every position. Article chapter 3, 10.
+
+        logits = LayerNorm(activation(x W + b)) tableᵀ + bias
+
+    The table is the word embeddings themselves where the two are tied, as they are in BERT.
+
+    Args:
+        x: hidden states [..., d].
+
+    Returns:
+        logits [..., V], and what backward reads.
+    """
+    forward, _ = ACTIVATIONS[config.hidden_act]
+    x, dense = linear_forward(
+        x, params[TRANSFORM + "dense.weight"], params[TRANSFORM + "dense.bias"]
+    )
+    x, activated = forward(x)
+    x, norm = layer_norm_forward(
+        x,
+        params[TRANSFORM + "LayerNorm.weight"],
+        params[TRANSFORM + "LayerNorm.bias"],
+        eps=config.layer_norm_eps,
+    )
+    table = params[decoder_name(config)]
+    logits, decoder = linear_forward(x, table.T, params["cls.predictions.bias"])
+    return logits, MLMHeadSaved(dense, activated, norm, decoder)
+
+
+def mlm_head_backward(
+    dlogits: np.ndarray, saved: MLMHeadSaved, config: BERTConfig, grads: Params
+) -> np.ndarray:
+    """Puts the head's gradients into `grads`, that of a tied table too; returns dx [..., d].
+
+    Args:
+        dlogits: [..., V].
+    """
+    _, backward = ACTIVATIONS[config.hidden_act]
+    dx, dtable, grads["cls.predictions.bias"] = linear_backward(dlogits, saved.decoder)
+    grads[decoder_name(config)] = dtable.T
+    dx, *dnorm = layer_norm_backward(dx, saved.norm)
+    grads[TRANSFORM + "LayerNorm.weight"], grads[TRANSFORM + "LayerNorm.bias"] = dnorm
+    dx = backward(dx, saved.activated)
+    dx, *ddense = linear_backward(dx, saved.dense)
+    grads[TRANSFORM + "dense.weight"], grads[TRANSFORM + "dense.bias"] = ddense
+    return dx
+
+
+def decoder_name(config: BERTConfig) -> str:
+    """The parameter that holds the MLM head's table [V, d]."""
+    if config.tie_word_embeddings:
+        return "embeddings.word_embeddings.weight"
+    return "cls.predictions.decoder.weight"
+
+
+PoolerSaved = tuple[linear.Saved, np.ndarray, tuple[int, ...]]  # linear, tanh, shape of x
+
+
+def pooler_forward(x: np.ndarray, params: Params) -> tuple[np.ndarray, PoolerSaved]:
+    """One vector for a whole text: that of its first token, [CLS], once more transformed.
+
+        pooled = tanh(x_0 W + b)
+
+    Args:
+        x: hidden states [..., T, d].
+
+    Returns:
+        pooled [..., d], and what backward reads.
+    """
+    first, dense = linear_forward(
+        x[..., 0, :], params["pooler.dense.weight"], params["pooler.dense.bias"]
+    )
+    pooled, saved_tanh = tanh_forward(first)
+    return pooled, (dense, saved_tanh, x.shape)
+
+
+def pooler_backward(dpooled: np.ndarray, saved: PoolerSaved, grads: Params) -> np.ndarray:
+    """Puts the pooler's gradients into `grads`; returns dx [..., T, d], 0 but for the first token.
+
+    Args:
+        dpooled: [..., d].
+    """
+    dense, saved_tanh, shape = saved
+    dfirst = tanh_backward(dpooled, saved_tanh)
+    dfirst, *ddense = linear_backward(dfirst, dense)
+    grads["pooler.dense.weight"], grads["pooler.dense.bias"] = ddense
+    dx = np.zeros(shape, dfirst.dtype)
+    dx[..., 0, :] = dfirst
+    return dx
+
+
+class HeadsSaved(NamedTuple):
+    """What `heads_backward` reads; None for a head that the model does not have."""
+
+    pooler: PoolerSaved | None
+    mlm_head: MLMHeadSaved | None
+
+
+def heads_forward(
+    x: np.ndarray, params: Params, config: BERTConfig
+) -> tuple[np.ndarray | None, np.ndarray | None, HeadsSaved]:
+    """Pooled vector [..., d] and logits [..., T, V], as far as there are parameters for them.
+
+    Args:
+        x: hidden states [..., T, d].
+    """
+    pooled = logits = pooler = mlm_head = None
+    if "pooler.dense.weight" in params:
+        pooled, pooler = pooler_forward(x, params)
+    if "cls.predictions.bias" in params:
+        logits, mlm_head = mlm_head_forward(x, params, config)
+    return pooled, logits, HeadsSaved(pooler, mlm_head)
+
+
+def heads_backward(
+    dpooled: np.ndarray | None,
+    dlogits: np.ndarray | None,
+    saved: HeadsSaved,
+    config: BERTConfig,
+    grads: Params,
+) -> np.ndarray | float:
+    """What the given gradients mean for the hidden states: dx [..., T, d], or 0.0 without any.
+
+    Raises ValueError for the gradient of an output that there was not.
+    """
+    dx: np.ndarray | float = 0.0
+    if dpooled is not None:
+        if saved.pooler is None:
+            raise ValueError("dpooled is given, but this BERT has no pooler.")
+        dx = dx + pooler_backward(dpooled, saved.pooler, grads)
+    if dlogits is not None:
+        if saved.mlm_head is None:
+            raise ValueError("dlogits is given, but this BERT has no MLM head.")
+        dx = dx + mlm_head_backward(dlogits, saved.mlm_head, config, grads)
+    return dx

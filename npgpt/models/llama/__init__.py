@@ -1,0 +1,1 @@
+"""Llama, decoder-only: GPT-2's page with four parts exchanged."""

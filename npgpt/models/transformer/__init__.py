@@ -1,0 +1,1 @@
+"""The encoder-decoder of 2017, which BART and Marian are, too."""

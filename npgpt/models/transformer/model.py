@@ -1,0 +1,249 @@
+"""The encoder-decoder of 2017: one side reads the source, the other writes the target
+(article chapters 2 and 4).
+
+The encoder sees the whole source at once; the decoder sees the target up to its own position, and
+through cross-attention all that the encoder made of the source. Both stacks are written out in
+`transformer_stacks.py`, a layer of each in `transformer_layers.py`, configuration and parameter
+names in `transformer_config.py` and `transformer_params.py`. Leaves out LayerDrop, and dropout
+inside the feed-forward network.
+"""
+
+from __future__ import annotations
+
+import os
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from npgpt.decoding import seq2seq as seq2seq_decoding
+from npgpt.decoding.kv_cache import KVCache
+from npgpt.layers.multi_head import KeysValuesSaved
+from npgpt.models.common import Observer, Params, Pass, station
+from npgpt.models.transformer.config import TransformerConfig
+from npgpt.models.transformer.stacks import (
+    CrossKV,
+    DecoderSaved,
+    EncoderSaved,
+    cross_backward,
+    cross_forward,
+    decoder_backward,
+    decoder_forward,
+    encoder_backward,
+    encoder_forward,
+)
+from npgpt.ops import lm_head
+from npgpt.ops.flash_attention import ROWS
+from npgpt.ops.label_smoothing import label_smoothing_backward, label_smoothing_forward
+from npgpt.ops.lm_head import lm_head_backward, lm_head_forward
+
+BIAS = "final_logits_bias"
+
+
+class TransformerSaved(NamedTuple):
+    """What `backward` reads; `decoder.layers[1].encoder_attn.probs[0, 3]` is one head's table."""
+
+    encoder: EncoderSaved
+    cross: list[KeysValuesSaved]
+    decoder: DecoderSaved
+    lm_head: lm_head.Saved
+
+
+class TransformerOutput(NamedTuple):
+    """Logits [..., T, V], and everything the backward pass reads."""
+
+    logits: np.ndarray
+    saved: TransformerSaved
+
+
+class Transformer:
+    """An encoder-decoder with its parameters: logits, loss, gradients, translations.
+
+    Attributes:
+        config: sizes and options.
+        params: name -> array, the names of the Hugging Face checkpoint without `model.`.
+    """
+
+    def __init__(self, config: TransformerConfig, params: Params) -> None:
+        self.config = config
+        self.params = params
+
+    def __call__(
+        self,
+        input_ids: Any,
+        decoder_input_ids: Any,
+        attention_mask: Any = None,
+        decoder_attention_mask: Any = None,
+    ) -> np.ndarray:
+        """Logits alone: `forward` without keeping anything for a backward pass."""
+        masks = attention_mask, decoder_attention_mask
+        return self._run(input_ids, decoder_input_ids, *masks, Pass(flash=True, keep=False)).logits
+
+    def forward(
+        self,
+        input_ids: Any,
+        decoder_input_ids: Any,
+        attention_mask: Any = None,
+        decoder_attention_mask: Any = None,
+        *,
+        rng: np.random.Generator | None = None,
+        observe: Observer | None = None,
+        flash: bool = False,
+    ) -> TransformerOutput:
+        """Logits for every position of the target, and everything that the backward pass reads.
+
+        Args:
+            input_ids: the source [S] or [B, S], integers in 0..V-1.
+            decoder_input_ids: the target, one behind: [T] or [B, T], it begins with
+                `decoder_start_token_id`.
+            attention_mask, decoder_attention_mask: like the ids, 0 for padding. Positions count
+                padding too, as in Hugging Face, so pad on the right.
+            rng: draws the dropout masks in training; None: no dropout.
+            observe: called as observe(station, array) at each station: `encoder.embed`,
+                `encoder.layers.0.self_attn`, …, `logits`, each the output of Hugging Face's module
+                of that name; `npgpt/stations.py` lists them, `{}.__setitem__` collects them.
+            flash: attention without weight tables where the texts are longer than a tile of it;
+                shorter ones are faster with.
+
+        Returns:
+            logits [T, V] or [B, T, V] in the parameters' dtype, and `saved`.
+
+        Raises:
+            ValueError: ids or masks of a wrong shape, ids out of range, too many positions.
+        """
+        masks = attention_mask, decoder_attention_mask
+        return self._run(input_ids, decoder_input_ids, *masks, Pass(rng, observe, flash))
+
+    def _run(
+        self, input_ids: Any, decoder_input_ids: Any, mask: Any, decoder_mask: Any, run: Pass
+    ) -> TransformerOutput:
+        source, mask = check_ids("input_ids", input_ids, mask)
+        target, decoder_mask = check_ids("decoder_input_ids", decoder_input_ids, decoder_mask)
+        if source.shape[:-1] != target.shape[:-1]:
+            raise ValueError(
+                f"input_ids {[*source.shape]} and decoder_input_ids {[*target.shape]} are not "
+                "equally many texts."
+            )
+        run = run._replace(flash=run.flash and max(source.shape[-1], target.shape[-1]) > ROWS)
+        memory, encoder = encoder_forward(source, mask, self.params, self.config, run)
+        cross_kv, cross = cross_forward(memory, self.params, self.config)
+        x, decoder = decoder_forward(
+            target, cross_kv, (decoder_mask, mask), self.params, self.config, None, run
+        )
+        logits, head = self._head(x)
+        station(run.observe, "logits", logits)
+        return TransformerOutput(logits, TransformerSaved(encoder, cross, decoder, head))
+
+    def encode(self, input_ids: Any, attention_mask: Any = None) -> CrossKV:
+        """Read the source [..., S] once: every decoder layer's keys and values of it.
+
+        They are all that `decode` needs, however long the target grows.
+        """
+        source, mask = check_ids("input_ids", input_ids, attention_mask)
+        memory, _ = encoder_forward(source, mask, self.params, self.config, Pass(keep=False))
+        return cross_forward(memory, self.params, self.config)[0]
+
+    def decode(
+        self,
+        ids: np.ndarray,
+        cross_kv: CrossKV,
+        attention_mask: np.ndarray | None = None,
+        kv: KVCache | None = None,
+    ) -> np.ndarray:
+        """Logits [..., V] of the token that follows the target ids [..., T].
+
+        Args:
+            cross_kv: the source, as `encode` read it, [..., H, S, d_h] each.
+            attention_mask: that of the source, [..., S].
+            kv: keys and values of the target's earlier tokens, which grow by these T.
+        """
+        masks = None, attention_mask
+        run = Pass(keep=False)
+        x, _ = decoder_forward(ids, cross_kv, masks, self.params, self.config, kv, run)
+        return self._head(x[..., -1, :])[0]
+
+    def _head(self, x: np.ndarray) -> tuple[np.ndarray, lm_head.Saved]:
+        logits, saved = lm_head_forward(x, self.params[self.config.head_table])
+        return logits + self.params[BIAS][0] if BIAS in self.params else logits, saved
+
+    def backward(self, dlogits: np.ndarray, saved: TransformerSaved) -> Params:
+        """Gradients of all parameters, keyed like `params`, from that of the logits [..., T, V].
+
+        A shared table gets three contributions: as head, from the target, from the source.
+        """
+        grads: Params = {}
+        if BIAS in self.params:
+            grads[BIAS] = dlogits.reshape(-1, dlogits.shape[-1]).sum(axis=0, keepdims=True)
+        dx, grads[self.config.head_table] = lm_head_backward(dlogits, saved.lm_head)
+        dcross_kv = decoder_backward(dx, saved.decoder, self.config, grads)
+        dmemory = cross_backward(dcross_kv, saved.cross, grads)
+        encoder_backward(dmemory, saved.encoder, self.config, grads)
+        return {name: grads[name] for name in self.params}
+
+    def loss_and_grads(
+        self,
+        input_ids: Any,
+        targets: Any,
+        attention_mask: Any = None,
+        *,
+        label_smoothing: float = 0.0,
+        rng: np.random.Generator | None = None,
+    ) -> tuple[np.floating, Params]:
+        """Mean loss in nats over all targets that are not -100, and every parameter's gradient.
+
+        All T losses come from one pass: the decoder reads the start token and the targets before
+        each (article chapter 4).
+
+        Args:
+            input_ids: [S] or [B, S].
+            targets: [T] or [B, T], what to write, with its end-of-text; -100 for padding behind it.
+            attention_mask, rng: see `forward`.
+            label_smoothing: see `npgpt.ops.label_smoothing`; the paper's is 0.1.
+        """
+        targets = np.asarray(targets)
+        logits, saved = self.forward(
+            input_ids, self.shifted_right(targets), attention_mask, rng=rng, flash=True
+        )
+        loss, saved_loss = label_smoothing_forward(logits, targets, smoothing=label_smoothing)
+        return loss, self.backward(label_smoothing_backward(1.0, saved_loss), saved)
+
+    def shifted_right(self, targets: np.ndarray) -> np.ndarray:
+        """decoder_input_ids [..., T]: the start token, then all targets but the last."""
+        config = self.config
+        start = np.full_like(targets[..., :1], config.decoder_start_token_id)
+        shifted = np.concatenate([start, targets[..., :-1]], axis=-1)
+        filler = 0 if config.pad_token_id is None else config.pad_token_id
+        return np.where(shifted == -100, filler, shifted)
+
+    def new_kv_cache(self, batch: tuple[int, ...], capacity: int) -> KVCache:
+        """An empty cache for targets [*batch, T], with room for `capacity` tokens."""
+        config = self.config
+        heads = config.decoder_attention_heads
+        shape = (*batch, heads, capacity, config.d_model // heads)
+        return KVCache(config.decoder_layers, shape, self.params[config.target_table].dtype)
+
+    def generate(self, input_ids: Any, **options: Any) -> Any:
+        """The target that the model writes; see `npgpt.decoding.seq2seq.generate`."""
+        return seq2seq_decoding.generate(self, input_ids, **options)
+
+    def num_params(self) -> int:
+        """Number of parameters, a shared table counted once; BIAS is none: it is not trained."""
+        return sum(array.size for name, array in self.params.items() if name != BIAS)
+
+    def save_pretrained(self, folder: str | os.PathLike[str]) -> None:
+        """Write config.json and model.safetensors, which `transformers` loads (bart, marian)."""
+        from npgpt.models.transformer.checkpoint import save_transformer
+
+        save_transformer(folder, self.config, self.params)
+
+
+def check_ids(name: str, ids: Any, mask: Any) -> tuple[np.ndarray, np.ndarray | None]:
+    """Both as arrays of one shape; the range of ids is checked where they are looked up."""
+    ids = np.asarray(ids)
+    if ids.ndim not in (1, 2) or ids.size == 0:
+        raise ValueError(
+            f"{name} must be [T] or [B, T] and not empty, but have shape {[*ids.shape]}."
+        )
+    mask = None if mask is None else np.asarray(mask)
+    if mask is not None and mask.shape != ids.shape:
+        raise ValueError(f"the mask of {name} {[*ids.shape]} has shape {[*mask.shape]}.")
+    return ids, mask

@@ -1,0 +1,1 @@
+"""Vocabularies: text to ids and back, and texts to train on."""

@@ -1,0 +1,215 @@
+"""Text <-> token ids with the vocabulary of a model's own folder; no other is ever downloaded.
+
+A `Tokenizer` is a `tiktoken.Encoding` made safe: where tiktoken panics, which is no Exception, it
+raises ValueError or copes, and special tokens in a text are text unless asked for. Left out: the
+tokens that Hugging Face puts around a text by itself, chat templates, padding.
+"""
+
+from __future__ import annotations
+
+import codecs
+import os
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Set as AbstractSet
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+import tiktoken
+
+from npgpt.files.hub import find_folder, find_gguf
+from npgpt.text.gguf_vocabulary import read_gguf_vocabulary
+from npgpt.text.text_pieces import (
+    GPT2_SPLIT,
+    cut_long_space,
+    cut_tokens,
+    first_without,
+    well_formed,
+)
+from npgpt.text.vocabulary import Vocabulary, read_vocabulary
+
+Allowed = Literal["all"] | AbstractSet[str]
+Disallowed = Literal["all"] | Collection[str]
+
+
+def load_tokenizer(name: str | os.PathLike[str], *, revision: str | None = None) -> Tokenizer:
+    """The tokenizer of a model: a folder, `weights/NAME`, a hub id (at `revision`), a `.gguf` file.
+
+    Raises what `npgpt.files.hub.find_folder`, `tokenizer_from_folder` and
+    `npgpt.text.gguf_vocabulary.read_gguf_vocabulary` raise.
+    """
+    if (path := find_gguf(name)) is not None:
+        return _tokenizer(path, read_gguf_vocabulary(path))
+    return tokenizer_from_folder(find_folder(name, revision, files="tokenizer"))
+
+
+def tokenizer_from_folder(folder: Path) -> Tokenizer:
+    """The tokenizer that the vocabulary files in a local folder describe.
+
+    Raises FileNotFoundError when they are missing, ValueError when they are malformed, contradict
+    each other, or describe a tokenizer that makes other ids than GPT-2's way would.
+    """
+    return _tokenizer(folder, read_vocabulary(folder))
+
+
+def _tokenizer(source: Path, vocabulary: Vocabulary) -> Tokenizer:
+    ranks, special, added, pattern = vocabulary
+    return Tokenizer(
+        str(source),
+        mergeable_ranks=ranks,
+        special_tokens=special | added,
+        added_words=added,
+        pat_str=pattern,
+    )
+
+
+class Tokenizer(tiktoken.Encoding):
+    """A `tiktoken.Encoding` that never panics and takes special tokens as text by default.
+
+    `mergeable_ranks` are the tokens that BPE makes (bytes -> id), `special_tokens` all others
+    (text -> id). Of these, `added_words` are found in every text, the rest only on request.
+    Lone surrogates in a text count as U+FFFD.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        *,
+        mergeable_ranks: dict[bytes, int],
+        special_tokens: dict[str, int],
+        added_words: Collection[str] = (),
+        pat_str: str = GPT2_SPLIT,
+    ) -> None:
+        super().__init__(
+            name, pat_str=pat_str, mergeable_ranks=mergeable_ranks, special_tokens=special_tokens
+        )
+        self.added_words = frozenset(added_words)
+        self.bytes_of = {token: text.encode("utf-8") for text, token in special_tokens.items()}
+        self.bytes_of.update((token, text) for text, token in mergeable_ranks.items())
+        self._single_bytes = bytes(b for b in range(256) if bytes([b]) in mergeable_ranks)
+
+    def encode(
+        self,
+        text: str,
+        *,
+        allowed_special: Allowed = frozenset(),
+        disallowed_special: Disallowed = (),
+    ) -> list[int]:
+        """Text -> ids; `<|endoftext|>` is text unless `allowed_special` names it or is "all".
+
+        Raises ValueError for a character with a byte that has no token, naming it and its place,
+        and for a special token in the text that `disallowed_special` forbids.
+        """
+        text = well_formed(text)
+        special = self.special_tokens_set
+        wanted = self.added_words | (
+            special if allowed_special == "all" else special & allowed_special
+        )
+        forbidden = special if disallowed_special == "all" else frozenset(disallowed_special)
+        if found := [token for token in forbidden - wanted if token in text]:
+            raise ValueError(
+                f"the text contains {found[0]!r}, which disallowed_special forbids; name it in "
+                "allowed_special, or leave disallowed_special out to take it as text."
+            )
+        ids: list[int] = []
+        for start, piece, is_token in cut_tokens(text, wanted):
+            ids += [self._special_tokens[piece]] if is_token else self._encode_plain(piece, start)
+        return ids
+
+    def encode_ordinary(self, text: str) -> list[int]:
+        """Text -> ids, special tokens as text; the same as `encode(text)`."""
+        return self.encode(text)
+
+    def encode_to_numpy(
+        self,
+        text: str,
+        *,
+        allowed_special: Allowed = frozenset(),
+        disallowed_special: Disallowed = (),
+    ) -> np.ndarray:
+        """As `encode`, but uint32 [T]."""
+        ids = self.encode(
+            text, allowed_special=allowed_special, disallowed_special=disallowed_special
+        )
+        return np.array(ids, dtype=np.uint32)
+
+    def encode_batch(
+        self,
+        text: list[str],
+        *,
+        num_threads: int = 8,
+        allowed_special: Allowed = frozenset(),
+        disallowed_special: Disallowed = (),
+    ) -> list[list[int]]:
+        """As `encode`, for several texts in parallel."""
+        return super().encode_batch(
+            text,
+            num_threads=num_threads,
+            allowed_special=allowed_special,
+            disallowed_special=disallowed_special,
+        )
+
+    def encode_with_unstable(
+        self,
+        text: str,
+        *,
+        allowed_special: Allowed = frozenset(),
+        disallowed_special: Disallowed = (),
+    ) -> tuple[list[int], list[list[int]]]:
+        """As tiktoken's, after the checks of `encode`."""
+        self.encode(text, allowed_special=allowed_special, disallowed_special=disallowed_special)
+        allowed = self.special_tokens_set if allowed_special == "all" else set(allowed_special)
+        return super().encode_with_unstable(
+            well_formed(text), allowed_special=allowed, disallowed_special=()
+        )
+
+    def decode_bytes(self, tokens: Sequence[int]) -> bytes:
+        """Ids -> bytes; ValueError for an id without a token."""
+        try:
+            return b"".join([self.bytes_of[token] for token in tokens])
+        except KeyError as error:
+            raise ValueError(f"id {error.args[0]} has no token in {self.name}.") from None
+
+    def decode(self, tokens: Sequence[int], errors: str = "replace") -> str:
+        """Ids -> text, U+FFFD for what is not UTF-8; ValueError for an id without a token."""
+        return self.decode_bytes(tokens).decode("utf-8", errors=errors)
+
+    def _encode_plain(self, text: str, start: int) -> list[int]:
+        at = first_without(text, self._single_bytes)
+        if at is not None:
+            raise ValueError(
+                f"{text[at]!r} (U+{ord(text[at]):04X}), character {start + at} of the text counted "
+                f"from 0, has no token in the vocabulary of {self.name}; leave it out."
+            )
+        encode = super().encode_ordinary
+        return [token for piece in cut_long_space(text) for token in encode(piece)]
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {
+            "name": self.name,
+            "pat_str": self._pat_str,
+            "mergeable_ranks": self._mergeable_ranks,
+            "special_tokens": self._special_tokens,
+            "added_words": self.added_words,
+        }
+
+
+def decodable_ids(tokenizer: Tokenizer, size: int) -> np.ndarray:
+    """bool [size], True where an id has a token; a padded embedding has rows without one."""
+    has_token = np.zeros(size, dtype=bool)
+    has_token[[token for token in tokenizer.bytes_of if token < size]] = True
+    return has_token
+
+
+def stream_text(tokenizer: Tokenizer, tokens: Iterable[int]) -> Iterator[str]:
+    """Text as the tokens come in: a piece once its characters are complete, never an empty one.
+
+    A character may be spread over several tokens. The pieces join to `tokenizer.decode` of all
+    tokens, so U+FFFD stands only for bytes that are no UTF-8. ValueError for an id without a token.
+    """
+    decoder = codecs.getincrementaldecoder("utf-8")(errors="replace")
+    for token in tokens:
+        if text := decoder.decode(tokenizer.decode_bytes([token])):
+            yield text
+    if text := decoder.decode(b"", final=True):
+        yield text

@@ -1,0 +1,1 @@
+"""`python -m npgpt.trace`: see `command.py`."""

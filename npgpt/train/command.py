@@ -1,0 +1,206 @@
+"""python -m npgpt.train --data TEXT --out DIR: train a GPT-2, from scratch or from a checkpoint.
+
+Progress goes to stderr, evaluations and samples to stdout, every step to DIR/log.csv. Exit code 0
+when the run is finished or its time is up, 1 when the loss is no longer finite, 2 for bad input,
+130 after Ctrl-C (which finishes the step and saves; a second one does not wait).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import math
+import signal
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any, TextIO
+
+from npgpt.text.corpus import token_sizes
+from npgpt.text.tokenizer import decodable_ids
+from npgpt.train import mpi
+from npgpt.train.log import (
+    PLOT,
+    clock,
+    open_log,
+    plot_log,
+    progress_bar,
+    progress_text,
+    say,
+    write_row,
+)
+from npgpt.train.mpi import Ranks
+from npgpt.train.options import parser
+from npgpt.train.setup import Run, prepare
+from npgpt.train.state import STATE, export_model
+from npgpt.train.steps import Recipe, Report, evaluate_held_out, training_steps
+from npgpt.train.windows import windows_per_epoch
+
+PROG = "npgpt.train"
+EXIT_DIVERGED = 1
+SAMPLE_TOKENS = 100
+
+
+def main(argv: Sequence[str]) -> int:
+    """Run the command; returns the exit code."""
+    given = vars(parser(PROG).parse_args(argv))
+    folder, resume = Path(given.pop("out")), given.pop("resume", False)
+    ranks = mpi.connect()
+    if ranks is None:
+        return _lead(prepare(folder, {**given, "ranks": 1}, resume))
+    given["ranks"] = ranks.size
+    run = ranks.first_then_others(
+        lambda: prepare(folder, given, resume), lambda: prepare(folder, given, resume=True)
+    )
+    with ranks.all_or_none(PROG):
+        return _lead(run, ranks) if ranks.rank == 0 else _follow(run, ranks)
+
+
+def _lead(run: Run, ranks: Ranks | None = None) -> int:
+    """Do the steps that are left; returns the exit code."""
+    prompt = _prompt(run)
+    _introduce(run)
+    if run.step == run.settings.steps:
+        export_model(run.folder, run.model, run.settings.save_dtype)
+        return 0
+    with _stop_signals() as caught, open_log(run.folder, run.step) as log:
+        try:
+            _train(run, prompt, log, caught, ranks)
+        except FloatingPointError as error:
+            print(
+                f"{PROG}: stopped, no longer finite at {error}. {run.folder / STATE} keeps the "
+                "last state that was saved; start anew with a smaller --lr, or with --clip.",
+                file=sys.stderr,
+            )
+            return EXIT_DIVERGED
+    return 128 + caught[0] if caught else 0
+
+
+def _follow(run: Run, ranks: Ranks) -> int:
+    """The steps of a rank that writes nothing; returns the exit code."""
+    with _stop_signals() as caught:
+        try:
+            for _ in _steps(run, ranks):
+                if ranks.any(bool(caught)):
+                    break
+        except FloatingPointError:
+            return EXIT_DIVERGED
+    return 0
+
+
+def _steps(run: Run, ranks: Ranks | None) -> Iterator[Report]:
+    recipe = Recipe(**{name: getattr(run.settings, name) for name in Recipe._fields})
+    return training_steps(run.model, run.optimizer, run.ids, recipe, done=run.step, ranks=ranks)
+
+
+def _train(
+    run: Run, prompt: list[int], log: TextIO, caught: list[int], ranks: Ranks | None
+) -> None:
+    """All steps from here on, with what is due after each: evaluation, sample, save."""
+    settings, start, size = run.settings, time.monotonic(), _tokens_per_step(run)
+    limit = math.inf if settings.time_limit is None else 60 * settings.time_limit
+    with progress_bar(run.step, settings.steps, size) as bar:
+        for report in _steps(run, ranks):
+            step, last = report.step, report.step == settings.steps
+            measured: tuple[float | None, float | None] = (None, None)
+            if len(run.held_out) and (last or _due(step, settings.eval_every)):
+                measured = _evaluate(run, report)
+            seconds = run.seconds + time.monotonic() - start
+            row = (step, step * size, report.lr, report.norm, report.loss, *measured, seconds)
+            write_row(log, row)
+            bar.set_description_str(progress_text(step, settings.steps, report.loss), refresh=False)
+            bar.update(size)
+            if settings.sample_every and (last or _due(step, settings.sample_every)):
+                say(_sample(run, prompt, step))
+            stopping = bool(caught) or time.monotonic() - start > limit
+            if ranks is not None:
+                stopping = ranks.any(stopping)
+            if last or stopping or _due(step, settings.save_every):
+                run.save(step, seconds)
+                drawn = plot_log(run.folder)
+            if last or stopping:
+                break
+    print(f"{'done' if last else 'stopped'} after step {step}; saved in {run.folder}")
+    if not drawn:
+        print(f"no {PLOT}, which needs: pip install 'npgpt[plot]'")
+
+
+def _evaluate(run: Run, report: Report) -> tuple[float, float]:
+    sizes = token_sizes(run.tokenizer, run.model.rows)
+    held_out = evaluate_held_out(
+        run.model,
+        run.held_out,
+        sizes,
+        context=run.settings.context,
+        batch_size=run.settings.batch_size,
+        batches=run.settings.eval_batches,
+    )
+    say(
+        f"step {report.step}: train loss {report.loss:.4f}, held-out loss {held_out.loss:.4f}, "
+        f"perplexity {held_out.perplexity:.2f}, {held_out.bits_per_byte:.4f} bits per byte"
+    )
+    return held_out.loss, held_out.bits_per_byte
+
+
+def _sample(run: Run, prompt: list[int], step: int) -> str:
+    """What the model writes by now, the prompt included."""
+    new = run.model.generate(
+        prompt,
+        SAMPLE_TOKENS,
+        temperature=0.8,
+        seed=run.settings.seed + step,
+        allowed=decodable_ids(run.tokenizer, run.model.rows),
+        slide=True,
+    )
+    ids = [token for token in [*prompt, *new] if token != run.end_of_text]
+    return f"--- sample after step {step}\n{run.tokenizer.decode(ids)}\n---"
+
+
+def _prompt(run: Run) -> list[int]:
+    """Where samples start: end-of-text and the prompt given, or else the first training token."""
+    start = [] if run.end_of_text is None else [run.end_of_text]
+    ids = start + run.tokenizer.encode(run.settings.sample_prompt)
+    return ids or [int(run.ids[0])]
+
+
+def _introduce(run: Run) -> None:
+    settings = run.settings
+    windows = settings.steps * settings.batch_size * settings.grad_accum * settings.ranks
+    epochs = windows / windows_per_epoch(len(run.ids), settings.context)
+    print(
+        f"{run.model.num_params():,} parameters; {len(run.ids):,} tokens to train on, "
+        f"{len(run.held_out):,} held out; {settings.steps:,} steps of {_tokens_per_step(run):,} "
+        f"tokens, {epochs:.2f} epochs",
+        flush=True,
+    )
+    if run.step:
+        print(f"going on after step {run.step} ({clock(run.seconds)} so far)", flush=True)
+
+
+def _tokens_per_step(run: Run) -> int:
+    s = run.settings
+    return int(s.batch_size * s.grad_accum * s.context * s.ranks)
+
+
+def _due(step: int, every: int) -> bool:
+    return every > 0 and step % every == 0
+
+
+@contextlib.contextmanager
+def _stop_signals() -> Iterator[list[int]]:
+    """The signals that asked to stop, as they come in; the second one stops at once."""
+    caught: list[int] = []
+
+    def catch(number: int, _frame: Any) -> None:
+        if caught:
+            raise KeyboardInterrupt
+        caught.append(number)
+        print(f"{PROG}: finishing this step, then saving", file=sys.stderr, flush=True)
+
+    signals = (signal.SIGINT, signal.SIGTERM)
+    before = [signal.signal(number, catch) for number in signals]
+    try:
+        yield caught
+    finally:
+        for number, handler in zip(signals, before, strict=True):
+            signal.signal(number, handler)

@@ -1,0 +1,52 @@
+"""The vocabulary of a training run: that of another model's folder, or one id per byte.
+
+Leaves out learning byte pairs from a text.
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+
+from npgpt.decoding.causal import end_of_text_ids
+from npgpt.files.atomic import replacing
+from npgpt.files.hub import TOKENIZER_FILES, find_folder
+from npgpt.models.gpt2.model import GPT2
+from npgpt.models.llama.model import Llama
+from npgpt.text.byte_pairs import byte_alphabet
+from npgpt.text.tokenizer import Tokenizer
+
+END_OF_TEXT = "<|endoftext|>"
+
+
+def byte_tokenizer() -> Tokenizer:
+    """One id per byte, and end-of-text."""
+    return Tokenizer(
+        "bytes",
+        mergeable_ranks={bytes([b]): b for b in range(256)},
+        special_tokens={END_OF_TEXT: 256},
+    )
+
+
+def write_vocabulary(folder: Path, source: str | None) -> None:
+    """Copy the vocabulary files, or write those of `byte_tokenizer`."""
+    if source is None:
+        vocab = {char: byte[0] for char, byte in byte_alphabet().items()} | {END_OF_TEXT: 256}
+        with replacing(folder / "vocab.json", folder / "merges.txt") as (vocab_path, merges_path):
+            vocab_path.write_text(json.dumps(vocab, ensure_ascii=False), encoding="utf-8")
+            merges_path.write_text("#version: 0.2\n", encoding="utf-8")
+        return
+    origin = find_folder(source, files="tokenizer")
+    for name in TOKENIZER_FILES:
+        if (origin / name).is_file():
+            with replacing(folder / name) as (temporary,):
+                shutil.copyfile(origin / name, temporary)
+
+
+def end_of_text_id(tokenizer: Tokenizer, model: GPT2 | Llama | None) -> int | None:
+    """The id between texts: the model's end-of-text, if the vocabulary has it."""
+    if model is not None:
+        found = [token for token in end_of_text_ids(model) if token in tokenizer.bytes_of]
+        return found[0] if found else None
+    return tokenizer.eot_token if END_OF_TEXT in tokenizer.special_tokens_set else None

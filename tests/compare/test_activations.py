@@ -1,0 +1,115 @@
+"""What a pass collects, in which order, and how much of it is rounding."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from npgpt.compare.activations import collect_stations, measure_rounding, next_token_targets
+from npgpt.compare.station_parts import what_makes
+from npgpt.models.gpt2.config import init_params, param_shapes
+from npgpt.models.gpt2.model import GPT2
+from tests.models.small_checkpoints import SMALL, random_params
+from tests.models.tiny_llama import random_llama
+
+IDS = np.array([3, 1, 4])
+FORWARD = (
+    "ids embed h.0.attn.probs h.0.attn h.0.mlp h.0 h.1.attn.probs h.1.attn h.1.mlp h.1 ln_f logits"
+)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_names_shapes_and_dtype(dtype):
+    params = random_params(dtype=dtype)
+    stations = collect_stations(GPT2(SMALL, params), IDS, gradients=True)
+    assert list(stations) == [*FORWARD.split(), "loss", *(f"grad.{name}" for name in params)]
+    shapes = {name: array.shape for name, array in stations.items()}
+    assert {shapes[name] for name in ("embed", "h.0.attn", "h.1.mlp", "h.1", "ln_f")} == {(3, 6)}
+    assert shapes["h.0.attn.probs"] == (2, 3, 3)
+    assert shapes["logits"] == (3, 11)
+    assert shapes["loss"] == ()
+    assert all(shapes[f"grad.{n}"] == shape for n, shape in param_shapes(SMALL).items())
+    assert {array.dtype.name for name, array in stations.items() if name != "ids"} == {dtype}
+
+
+def test_loss_and_gradients_are_those_of_the_next_token():
+    model = GPT2(SMALL, random_params(dtype=np.float64))
+    stations = collect_stations(model, IDS, gradients=True)
+    loss, grads = model.loss_and_grads(IDS[:-1], IDS[1:])
+    assert stations["loss"] == pytest.approx(loss, rel=1e-13)
+    for name, grad in grads.items():
+        np.testing.assert_allclose(stations[f"grad.{name}"], grad, rtol=1e-9, atol=1e-13)
+
+
+def test_without_gradients_the_pass_ends_with_the_logits():
+    assert list(collect_stations(GPT2(SMALL, random_params()), IDS, gradients=False)) == (
+        FORWARD.split()
+    )
+
+
+def test_the_stations_add_up():
+    s = collect_stations(GPT2(SMALL, random_params(dtype=np.float64)), IDS, gradients=False)
+    np.testing.assert_allclose(s["h.0"], s["embed"] + s["h.0.attn"] + s["h.0.mlp"])
+    np.testing.assert_allclose(s["h.1.attn.probs"].sum(axis=-1), np.ones((2, 3)))
+
+
+def test_nothing_follows_the_last_token():
+    assert next_token_targets(IDS).tolist() == [1, 4, -100]
+    with pytest.raises(ValueError, match="at least two tokens"):
+        collect_stations(GPT2(SMALL, random_params()), IDS[:1], gradients=True)
+
+
+def test_rounding_is_the_same_seen_from_either_precision():
+    config = replace(SMALL, n_layer=3)
+    params = init_params(config, np.random.default_rng(1))
+    rounding = {}
+    for dtype in (np.float32, np.float64):
+        model = GPT2(config, {name: param.astype(dtype) for name, param in params.items()})
+        stations = collect_stations(model, IDS, gradients=True)
+        rounding[dtype] = measure_rounding(model, stations, gradients=True)
+        for name, norm in rounding[dtype].items():
+            assert norm <= 1e-4 * np.linalg.norm(stations[name]), name
+    assert rounding[np.float32] == rounding[np.float64]
+    assert rounding[np.float32]["logits"] > 0
+
+
+def test_rounding_is_no_excuse_where_float32_overflows():
+    params = random_params(dtype=np.float64)
+    params["h.1.mlp.c_proj.bias"] = params["h.1.mlp.c_proj.bias"] * 1e60
+    model = GPT2(SMALL, params)
+    stations = collect_stations(model, IDS, gradients=False)
+    rounding = measure_rounding(model, stations, gradients=False)
+    assert rounding["h.1.mlp"] == 0
+    assert rounding["h.0.mlp"] > 0
+
+
+def test_every_station_says_what_makes_it():
+    stations = collect_stations(GPT2(SMALL, random_params()), IDS, gradients=True)
+    for name, word in (
+        ("embed", "wpe"),
+        ("h.1.attn.probs", "causal mask"),
+        ("h.1.attn", "attn.c_proj"),
+        ("h.1.mlp", "activation"),
+        ("h.1", "residual"),
+        ("ln_f", "ln_f.weight"),
+        ("logits", "lm_head"),
+        ("loss", "shifted by one"),
+    ):
+        assert name in stations
+        assert word in what_makes("gpt2", name)
+
+
+def test_every_station_of_a_llama_says_what_makes_it(rng):
+    stations = collect_stations(random_llama(rng), IDS, gradients=True)
+    for name, word in (
+        ("embed", "embed_tokens"),
+        ("layers.1.self_attn.probs", "rotary angles"),
+        ("layers.1.self_attn", "o_proj"),
+        ("layers.1.mlp", "gate_proj"),
+        ("layers.1", "residual"),
+        ("norm", "no mean"),
+    ):
+        assert name in stations
+        assert word in what_makes("llama", name)

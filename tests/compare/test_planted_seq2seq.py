@@ -1,0 +1,165 @@
+"""A fault in another implementation of an encoder-decoder is found where it first matters."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from npgpt.compare.activations import collect_stations
+from npgpt.models.transformer import (
+    embedding as transformer_embedding,
+)
+from npgpt.models.transformer import (
+    model as transformer,
+)
+from npgpt.models.transformer import (
+    stacks as transformer_stacks,
+)
+from npgpt.models.transformer import sublayers
+from npgpt.models.transformer.model import Transformer
+from npgpt.ops.sinusoids import sinusoids
+from tests.compare.ports import report_on
+from tests.models.tiny_transformer import DIALECTS, random_transformer
+
+IDS, TARGET = np.array([3, 1, 4, 1, 5]), np.array([6, 11, 7, 2])
+CAUSAL = np.tri(len(IDS), dtype=bool)
+
+
+def stations_of(model: Transformer, **options: Any) -> dict[str, np.ndarray]:
+    return collect_stations(model, IDS, TARGET, **{"gradients": False, **options})
+
+
+def port(model: Transformer, changed: dict[str, Any] | None = None, **options: Any) -> Transformer:
+    """The model with some parameters or options changed."""
+    return Transformer(replace(model.config, **options), model.params | (changed or {}))
+
+
+@pytest.fixture
+def model(rng, tmp_path) -> Transformer:
+    model = random_transformer(rng, np.float32, model_type="bart")
+    model.save_pretrained(tmp_path)
+    return model
+
+
+SPOTS = {
+    "encoder.layernorm_embedding.weight": "encoder.embed",
+    "decoder.embed_positions.weight": "decoder.embed",
+    "encoder.layers.1.self_attn.q_proj.bias": "encoder.layers.1.self_attn.probs",
+    "encoder.layers.1.self_attn.v_proj.weight": "encoder.layers.1.self_attn",
+    "encoder.layers.1.self_attn_layer_norm.bias": "encoder.layers.1.self_attn_layer_norm",
+    "encoder.layers.1.fc1.weight": "encoder.layers.1.fc2",
+    "encoder.layers.1.final_layer_norm.weight": "encoder.layers.1",
+    "decoder.layers.2.self_attn.k_proj.weight": "decoder.layers.2.self_attn.probs",
+    "decoder.layers.2.self_attn.out_proj.bias": "decoder.layers.2.self_attn",
+    "decoder.layers.2.self_attn_layer_norm.weight": "decoder.layers.2.self_attn_layer_norm",
+    "decoder.layers.2.encoder_attn.k_proj.weight": "decoder.layers.2.encoder_attn.probs",
+    "decoder.layers.2.encoder_attn.v_proj.bias": "decoder.layers.2.encoder_attn",
+    "decoder.layers.2.encoder_attn_layer_norm.bias": "decoder.layers.2.encoder_attn_layer_norm",
+    "decoder.layers.2.fc2.bias": "decoder.layers.2.fc2",
+    "decoder.layers.2.final_layer_norm.bias": "decoder.layers.2",
+    "final_logits_bias": "logits",
+    "shared.weight": "encoder.embed",
+}
+
+
+@pytest.mark.parametrize("name", SPOTS)
+def test_one_weight_off_points_to_its_station(model, tmp_path, name):
+    changed = model.params[name].copy()
+    changed[(0, 4) if len(changed) == 1 else (4,) * changed.ndim] += 0.05
+    found = report_on(tmp_path, stations_of(port(model, {name: changed})))
+    assert (found["code"], found["first_beyond"]) == (1, SPOTS[name])
+
+
+SETTINGS: list[tuple[dict[str, Any], str]] = [
+    ({"activation_function": "gelu_new"}, "encoder.layers.0.fc2"),
+    ({"scale_embedding": True}, "encoder.embed"),
+    ({"decoder_start_token_id": 2}, "decoder.embed"),
+]
+
+
+@pytest.mark.parametrize(("options", "wanted"), SETTINGS)
+def test_another_setting(model, tmp_path, options, wanted):
+    found = report_on(tmp_path, stations_of(port(model, **options)))
+    assert (found["code"], found["first_beyond"]) == (1, wanted)
+
+
+# what is patched, by what (made of what was there), the first station that is wrong
+WIRING: dict[str, tuple[Any, str, Callable[[Any], Any], str]] = {
+    "a decoder that looks ahead": (
+        transformer_stacks,
+        "attention_mask_for",
+        lambda _: lambda T, S, _: np.ones((T, S), bool),
+        "decoder.layers.0.self_attn.probs",
+    ),
+    "a causal encoder": (
+        transformer_stacks,
+        "encoder_layer_forward",
+        lambda f: lambda x, params, n, config, _, run: f(x, params, n, config, CAUSAL, run),
+        "encoder.layers.0.self_attn.probs",
+    ),
+    "keys and values of the source swapped": (
+        transformer,
+        "cross_forward",
+        lambda f: lambda *args: ([(v, k) for k, v in f(*args)[0]], f(*args)[1]),
+        "decoder.layers.0.encoder_attn.probs",
+    ),
+    "another eps": (
+        sublayers,
+        "EPS",
+        lambda _: 1e-3,
+        "encoder.layers.0.self_attn_layer_norm",
+    ),
+    "another eps of the embeddings": (
+        transformer_embedding,
+        "EPS",
+        lambda _: 1e-3,
+        "encoder.embed",
+    ),
+    "positions from row 0 on": (
+        transformer_embedding,
+        "FIRST_POSITION",
+        lambda _: 0,
+        "encoder.embed",
+    ),
+    "a target that is not shifted": (
+        Transformer,
+        "shifted_right",
+        lambda _: lambda _, targets: targets,
+        "decoder.embed",
+    ),
+}
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize("fault", WIRING)
+def test_wrong_wiring(model, tmp_path, monkeypatch, fault, dtype):
+    owner, name, make, wanted = WIRING[fault]
+    other = Transformer(model.config, {n: p.astype(dtype) for n, p in model.params.items()})
+    with monkeypatch.context() as patch:
+        patch.setattr(owner, name, make(getattr(owner, name)))
+        stations = stations_of(other)
+    found = report_on(tmp_path, stations, "--dtype", dtype)
+    assert (found["code"], found["first_beyond"]) == (1, wanted)
+
+
+def test_sines_and_cosines_in_turns(rng, tmp_path, monkeypatch):
+    """As the paper has them; a marian has all sines first."""
+    model = random_transformer(rng, np.float32, **DIALECTS["marian"])
+    model.save_pretrained(tmp_path)
+    with monkeypatch.context() as patch:
+        patch.setattr(transformer_embedding, "sinusoids_in_halves", sinusoids)
+        other = stations_of(model)
+    assert report_on(tmp_path, other)["first_beyond"] == "encoder.embed"
+    assert report_on(tmp_path, stations_of(model))["code"] == 0
+
+
+def test_a_shared_table_without_the_gradient_of_the_source(model, tmp_path):
+    other = stations_of(model, gradients=True)
+    grad = other["grad.shared.weight"]
+    grad[3] *= 0.9  # id 3 is in the source alone
+    found = report_on(tmp_path, other, "--gradients")
+    assert (found["first_beyond"], found["first_gradient_beyond"]) == (None, "grad.shared.weight")

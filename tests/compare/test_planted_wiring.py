@@ -1,0 +1,100 @@
+"""Wrong wiring in another implementation is found where it happens, forward and backward."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from npgpt.layers.feed_forward import feed_forward_forward
+from npgpt.layers.self_attention import self_attention_forward
+from npgpt.models.common import station
+from npgpt.models.gpt2 import model as gpt2
+from npgpt.ops.layer_norm import layer_norm_forward
+from tests.compare.ports import port, report, stations_of
+
+
+@pytest.mark.parametrize("shift", [-1, 1])
+def test_a_mask_off_by_one(tmp_path, monkeypatch, shift):
+    """A token that does not see itself, or sees the next one."""
+    with monkeypatch.context() as patch:
+        patch.setattr(gpt2, "attention_mask_for", lambda T, S, _: np.tri(T, S, shift, dtype=bool))
+        other = stations_of(port())
+    found = report(tmp_path, other)
+    assert (found["code"], found["first_beyond"]) == (1, "h.0.attn.probs")
+
+
+def test_the_last_norm_forgotten(tmp_path, monkeypatch):
+    with monkeypatch.context() as patch:
+        patch.setattr(gpt2, "layer_norm_forward", lambda x, *_, **__: (x, None))
+        other = stations_of(port())
+    assert report(tmp_path, other)["first_beyond"] == "ln_f"
+
+
+def test_norms_behind_the_residual(tmp_path, monkeypatch):
+    with monkeypatch.context() as patch:
+        patch.setattr(gpt2, "block_forward", post_norm_block)
+        other = stations_of(port())
+    assert report(tmp_path, other)["first_beyond"] == "h.0.attn.probs"
+
+
+def test_a_residual_forgotten(tmp_path):
+    """Where only the sum is wrong, the sublayers before it agree."""
+    other = stations_of(port())
+    other["h.1"] = other["h.1"] - other["h.1.attn"]
+    assert report(tmp_path, other)["first_beyond"] == "h.1"
+
+
+def test_targets_not_shifted(tmp_path):
+    other = stations_of(port(), gradients=True)
+    other["loss"] = other["loss"] * 6 / 7  # a mean over T positions instead of T - 1
+    found = report(tmp_path, other, "--gradients")
+    assert (found["first_beyond"], found["first_gradient_beyond"]) == ("loss", None)
+
+
+def test_a_fault_of_the_backward_pass_alone(tmp_path):
+    """The gradient loses a tenth on its way into the attention of block 1."""
+    other = stations_of(port(), gradients=True)
+    upstream = ("w", "h.0.", "h.1.ln_1", "h.1.attn")
+    for name in other:
+        if name.removeprefix("grad.").startswith(upstream) and name.startswith("grad."):
+            other[name] = 0.9 * other[name]
+    found = report(tmp_path, other, "--gradients")
+    assert (found["code"], found["first_beyond"]) == (1, None)
+    assert found["first_gradient_beyond"] == "grad.h.1.attn.c_proj.bias"
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_the_tied_embedding_without_the_gradient_of_the_head(tmp_path, dtype):
+    other = stations_of(port(dtype), gradients=True)
+    untied = port(dtype, changed=None, tie_word_embeddings=False)
+    untied.params["lm_head.weight"] = untied.params["wte.weight"]
+    other["grad.wte.weight"] = stations_of(untied, gradients=True)["grad.wte.weight"]
+    found = report(tmp_path, other, "--gradients", "--dtype", dtype)
+    assert found["first_gradient_beyond"] == "grad.wte.weight"
+    rows = found["gradients"]
+    assert rows[0]["station"] == "grad.wte.weight"  # the worst stands first
+    assert [row["verdict"] for row in rows] == ["beyond"] + ["ok"] * (len(rows) - 1)
+
+
+def post_norm_block(
+    x: Any, params: Any, n: int, config: Any, mask: Any, kv: Any, rng: Any, observe: Any, flash: Any
+) -> tuple[np.ndarray, None]:
+    """A block of the first Transformer: x = LN(x + sublayer(x))."""
+    h, eps = f"h.{n}.", config.layer_norm_epsilon
+
+    def part(name: str) -> list[np.ndarray]:
+        return [params[f"{h}{name}.{kind}"] for kind in ("weight", "bias")]
+
+    attn = (*part("attn.c_attn"), *part("attn.c_proj"))
+    correction, saved = self_attention_forward(x, *attn, n_head=3, divisor=4.0, mask=mask)
+    station(observe, h + "attn.probs", saved.probs)
+    station(observe, h + "attn", correction)
+    x, _ = layer_norm_forward(x + correction, *part("ln_1"), eps=eps)
+    mlp = (*part("mlp.c_fc"), *part("mlp.c_proj"))
+    correction, _ = feed_forward_forward(x, *mlp, activation="gelu_new")
+    station(observe, h + "mlp", correction)
+    x, _ = layer_norm_forward(x + correction, *part("ln_2"), eps=eps)
+    station(observe, f"h.{n}", x)
+    return x, None

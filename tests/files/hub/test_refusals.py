@@ -1,0 +1,111 @@
+"""What the hub cannot give is refused in one sentence with the way out."""
+
+from __future__ import annotations
+
+import errno
+import time
+from typing import Any
+
+import pytest
+
+from npgpt.files.hub import find_folder
+from tests.files.hub.stand_in import TOKEN, refusal
+
+
+def test_an_unknown_id_is_refused(environment, hub):
+    text = refusal(FileNotFoundError, "owner/unknown")
+    assert f"'owner/unknown' is neither a folder here nor a repository at {hub.url}" in text
+
+
+def test_a_gated_repository_is_refused(environment, hub, whole):
+    hub.add("gated", whole, access="gated")
+    for variables in ({}, {"HF_TOKEN": TOKEN}):
+        environment(**variables)
+        assert f"'gated' is gated: accept its terms at {hub.url}/gated" in refusal(OSError, "gated")
+
+
+def test_an_unknown_revision_is_refused(environment, hub, whole):
+    hub.add("small", whole)
+    assert "'small' has no revision 'v9'" in refusal(FileNotFoundError, "small", "v9")
+
+
+def test_a_wrong_token_is_refused(environment, hub, whole):
+    hub.add("small", whole)
+    environment(HF_TOKEN="hf_bad")
+    text = refusal(OSError, "small")
+    assert "401" in text
+    assert "HF_TOKEN" in text
+
+
+def test_a_missing_config_is_refused(environment, hub):
+    hub.add("small", {"model.safetensors": b""})
+    assert refusal(FileNotFoundError, "small") == "'small' has no config.json on the hub."
+
+
+def test_a_pickle_is_refused_and_never_asked_for(environment, hub):
+    hub.add("pickled", {"config.json": b"{}", "pytorch_model.bin": b"a pickle"})
+    for variables in ({}, {"HF_HUB_OFFLINE": "1"}):
+        environment(**variables)
+        text = refusal(FileNotFoundError, "pickled")
+        assert "'pickled' has no model.safetensors" in text
+        assert "convert to safetensors" in text
+    assert not any("pytorch_model" in request.path for request in hub.log)
+
+
+@pytest.mark.parametrize("files", ["model", "tokenizer"])
+def test_offline_what_is_not_in_the_cache_is_refused(environment, hub, files):
+    environment(HF_HUB_OFFLINE="1")
+    text = refusal(FileNotFoundError, "small", files=files)
+    assert "'small' is not in the cache and HF_HUB_OFFLINE is set: unset it" in text
+    assert not hub.log
+
+
+def test_offline_a_cache_without_the_weights_is_refused(environment, hub, whole):
+    hub.add("small", {**whole, "tokenizer.json": b"{}"})
+    folder = find_folder("small")
+    (folder / "model.safetensors").unlink()
+    environment(HF_HUB_OFFLINE="1")
+    assert refusal(FileNotFoundError, "small").startswith("model.safetensors of 'small' is not in")
+
+
+@pytest.mark.parametrize("files", ["model", "tokenizer"])
+def test_without_a_network_the_reason_is_given(environment, files, monkeypatch):
+    monkeypatch.setattr(time, "sleep", lambda _: None)
+    environment(HF_ENDPOINT="http://127.0.0.1:1")
+    text = refusal(FileNotFoundError, "small", files=files)
+    assert "http://127.0.0.1:1 did not give it (" in text
+    assert "refused" in text
+    assert "check the network, HF_ENDPOINT and HF_TOKEN, or name a folder." in text
+
+
+def test_an_endpoint_that_is_no_hub_is_refused(environment, hub, whole):
+    hub.add("small", whole)
+    environment(HF_ENDPOINT=f"{hub.url}/no/hub")
+    text = refusal(FileNotFoundError, "small")
+    assert f"{hub.url}/no/hub did not give it (" in text
+    assert "404" in text
+
+
+@pytest.mark.parametrize("number", ["ENOSPC", "EACCES"])
+def test_a_cache_that_cannot_be_written_is_named(environment, monkeypatch, number):
+    import huggingface_hub
+
+    def fail(*_: Any, **__: Any) -> None:
+        raise OSError(getattr(errno, number), "the system's reason")
+
+    monkeypatch.setattr(huggingface_hub, "hf_hub_download", fail)
+    text = refusal(OSError, "small")
+    assert "home/hub ([Errno" in text
+    assert "the system's reason" in text
+    assert "set HF_HUB_CACHE" in text
+
+
+def test_a_download_that_breaks_off_is_refused(environment, hub, monkeypatch):
+    import huggingface_hub
+
+    def fail(*_: Any, **__: Any) -> None:
+        raise TimeoutError
+
+    monkeypatch.setattr(huggingface_hub, "hf_hub_download", fail)
+    text = refusal(OSError, "small")
+    assert f"config.json of 'small' could not be downloaded from {hub.url} (TimeoutError)" in text

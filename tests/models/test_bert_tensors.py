@@ -1,0 +1,201 @@
+"""BERT checkpoints: which stored tensor becomes which parameter, and what is refused."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+import npgpt
+from npgpt.files.safetensors_file import read_header, read_tensors, write_tensors
+from npgpt.models.bert.checkpoint import load_bert, save_bert
+from npgpt.models.bert.config import BERTConfig, param_shapes
+from npgpt.models.bert.model import BERT
+from npgpt.models.gpt2.checkpoint import load_checkpoint
+from tests.models.small_checkpoints import assert_same
+from tests.models.tiny_bert import SIZES
+
+SMALL = BERTConfig.from_dict({**SIZES, "num_hidden_layers": 1})
+UNTIED = replace(SMALL, tie_word_embeddings=False)
+WORDS, DECODER = "embeddings.word_embeddings.weight", "cls.predictions.decoder.weight"
+BIAS, DECODER_BIAS = "cls.predictions.bias", "cls.predictions.decoder.bias"
+LINEARS = ("query.weight", "key.weight", "value.weight", "dense.weight")
+
+
+def random_params(config=SMALL, dtype=np.float32, **heads):
+    """All parameters random, biases and gains too."""
+    rng = np.random.default_rng(1810)
+    shapes = param_shapes(config, **heads)
+    return {name: rng.standard_normal(shape).astype(dtype) for name, shape in shapes.items()}
+
+
+def stored(params, prefix="bert."):
+    """The tensors as transformers stores them: [out, in], with the prefix."""
+    return {
+        name if name.startswith("cls.") else prefix + name: array.T
+        if name.endswith(LINEARS)
+        else array
+        for name, array in params.items()
+    }
+
+
+def write(folder, tensors, config=SMALL, **changes):
+    folder.mkdir(parents=True, exist_ok=True)
+    raw = {**config.to_dict(), **changes}
+    (folder / "config.json").write_text(json.dumps(raw), encoding="utf-8")
+    write_tensors(folder / "model.safetensors", tensors)
+    return folder
+
+
+def refusal(folder):
+    with pytest.raises(ValueError, match=r"model\.safetensors") as caught:
+        load_bert(folder)
+    assert "\n" not in str(caught.value)
+    return str(caught.value)
+
+
+@pytest.mark.parametrize("prefix", ["", "bert.", "module.bert.", "_orig_mod.bert."])
+def test_prefixes_are_stripped_and_matrices_turned(tmp_path, prefix):
+    params = random_params()
+    config, found = load_bert(write(tmp_path, stored(params, prefix)))
+    assert_same(found, params)
+    assert all(array.flags.c_contiguous for array in found.values())
+    assert list(found) == list(param_shapes(config))
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize("heads", [(True, True), (True, False), (False, True), (False, False)])
+def test_with_and_without_heads_there_and_back(tmp_path, heads, dtype):
+    pooler, mlm_head = heads
+    params = random_params(dtype=dtype, pooler=pooler, mlm_head=mlm_head)
+    BERT(SMALL, params).save_pretrained(tmp_path)
+    model = npgpt.from_pretrained(tmp_path, dtype=dtype)
+    assert isinstance(model, BERT)
+    assert_same(model.params, params)
+    raw = json.loads((tmp_path / "config.json").read_text(encoding="utf-8"))
+    assert raw["architectures"] == ["BertForMaskedLM" if mlm_head else "BertModel"]
+    assert raw["dtype"] == dtype
+    header = read_header(tmp_path / "model.safetensors")
+    assert ("bert." + WORDS in header) == mlm_head
+    out = model.forward([1, 2, 3])
+    assert (out.pooled is not None, out.logits is not None) == heads
+
+
+def test_an_untied_head_is_stored_with_its_bias(tmp_path):
+    params = random_params(UNTIED)
+    save_bert(tmp_path, UNTIED, params)
+    tensors = read_tensors(tmp_path / "model.safetensors")
+    np.testing.assert_array_equal(tensors[DECODER_BIAS], params[BIAS])
+    assert_same(load_bert(tmp_path)[1], params)
+    tensors[BIAS] = 0 * tensors[BIAS]  # has no effect in transformers either
+    write(tmp_path, tensors, UNTIED)
+    assert_same(load_bert(tmp_path)[1], params)
+
+
+def test_the_oldest_names_and_buffers(tmp_path):
+    params = random_params()
+    tensors = {
+        name.replace("LayerNorm.weight", "LayerNorm.gamma").replace(
+            "LayerNorm.bias", "LayerNorm.beta"
+        ): array
+        for name, array in stored(params).items()
+    }
+    tensors["bert.embeddings.position_ids"] = np.arange(11)[None]
+    tensors["bert.embeddings.token_type_ids"] = np.zeros((1, 11), np.int64)
+    assert_same(load_bert(write(tmp_path, tensors))[1], params)
+
+
+def test_copies_of_what_is_tied_must_be_equal(tmp_path):
+    params = random_params()
+    tensors = {**stored(params), DECODER: params[WORDS], DECODER_BIAS: params[BIAS]}
+    assert_same(load_bert(write(tmp_path, tensors))[1], params)
+    del tensors[BIAS]
+    assert_same(load_bert(write(tmp_path, tensors))[1], params)
+    tensors |= {BIAS: params[BIAS], DECODER_BIAS: params[BIAS] + 1}
+    text = refusal(write(tmp_path, tensors))
+    assert f"'{DECODER_BIAS}' differs from '{BIAS}', but by config.json the two are tied" in text
+    tensors |= {DECODER_BIAS: params[BIAS], DECODER: params[WORDS] + 1}
+    assert f"'{DECODER}' differs from '{WORDS}'" in refusal(write(tmp_path, tensors))
+
+
+def test_half_precision_is_widened_exactly(tmp_path):
+    params = random_params(dtype=np.float16)
+    found = load_bert(write(tmp_path, stored(params)))[1]
+    assert_same(found, {name: array.astype(np.float32) for name, array in params.items()})
+
+
+@pytest.mark.parametrize(
+    ("name", "sentence"),
+    [
+        (WORDS, "lacks 'embeddings.word_embeddings.weight' of shape [19, 12]."),
+        (
+            "encoder.layer.0.intermediate.dense.weight",
+            "lacks 'encoder.layer.0.intermediate.dense.weight' of shape [14, 12].",
+        ),
+        ("pooler.dense.bias", "lacks 'pooler.dense.bias' of shape [12]."),
+        (BIAS, "lacks 'cls.predictions.bias' of shape [19]."),
+    ],
+)
+def test_what_is_missing_is_named(tmp_path, name, sentence):
+    params = random_params()
+    del params[name]
+    assert refusal(write(tmp_path, stored(params))).endswith(sentence)
+
+
+def test_an_untied_head_that_is_missing_is_refused(tmp_path):
+    tensors = stored(random_params())
+    text = refusal(write(tmp_path, tensors, UNTIED))
+    assert f"lacks '{DECODER}' of shape [19, 12], but tie_word_embeddings is false" in text
+
+
+def test_shapes_dtypes_and_names_that_do_not_fit(tmp_path):
+    tensors = stored(random_params())
+    wide = "bert.encoder.layer.0.output.dense.weight"
+    text = refusal(write(tmp_path, {**tensors, wide: tensors[wide].T}))
+    assert "'encoder.layer.0.output.dense.weight' has shape [14, 12], but by" in text
+    text = refusal(write(tmp_path, {**tensors, BIAS: tensors[BIAS].astype(np.int8)}))
+    assert "'cls.predictions.bias' is stored as I8" in text
+    text = refusal(write(tmp_path, {**tensors, WORDS: tensors["bert." + WORDS]}))
+    assert f"'bert.{WORDS}'" in text
+    assert f"are both '{WORDS}'" in text
+    text = refusal(write(tmp_path, {**tensors, "bert.encoder.layer.1.x": tensors[BIAS]}))
+    assert "has 'encoder.layer.1.x', but num_hidden_layers is 1 in config.json" in text
+    text = refusal(write(tmp_path, tensors, vocab_size=20))
+    assert "has shape [19, 12], but by config.json it must have [20, 12]" in text
+
+
+def test_other_heads_are_named_and_not_used(tmp_path):
+    params = random_params()
+    extra = {"cls.seq_relationship.weight": np.zeros((2, 12), np.float32)}
+    folder = write(tmp_path, {**stored(params), **extra})
+    with pytest.warns(UserWarning, match=r"BERT and not used: cls\.seq_relationship\.weight\."):
+        found = load_bert(folder)[1]
+    assert_same(found, params)
+
+
+def test_values_that_are_not_finite_load_with_a_warning(tmp_path):
+    params = random_params()
+    params["pooler.dense.bias"][3] = np.nan
+    folder = write(tmp_path, stored(params))
+    with pytest.warns(UserWarning, match=r"NaN or infinite values in pooler\.dense\.bias\."):
+        load_bert(folder)
+
+
+def test_what_does_not_fit_is_not_saved(tmp_path):
+    params = random_params()
+    with pytest.raises(ValueError, match=r"disagree about cls\.predictions\.decoder\.weight"):
+        save_bert(tmp_path, UNTIED, params)
+    params[BIAS] = params[BIAS][:-1]
+    with pytest.raises(ValueError, match=r"Not saved: 'cls\.predictions\.bias' has shape \[18\]"):
+        save_bert(tmp_path, SMALL, params)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_the_wrong_loader_says_so(tmp_path):
+    folder = write(tmp_path, stored(random_params()))
+    with pytest.raises(ValueError, match="model_type is 'bert'"):
+        load_checkpoint(folder)
+    with pytest.raises(ValueError, match="model_type is 'gpt2', but must be 'bert'"):
+        load_bert(write(tmp_path, {}, model_type="gpt2"))

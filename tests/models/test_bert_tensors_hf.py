@@ -1,0 +1,96 @@
+"""BERT checkpoints go to transformers and come from it unchanged, with equal outputs."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from npgpt.models.bert.checkpoint import load_bert, save_bert
+from npgpt.models.bert.model import BERT
+from tests.goldens.make_bert import arrays, reference_model
+from tests.gradcheck import relative_error
+from tests.models.small_checkpoints import assert_same
+from tests.models.tiny_bert import SIZES, random_bert
+
+pytestmark = [pytest.mark.hf, pytest.mark.usefixtures("hf")]
+
+IDS = [3, 1, 4, 1, 5]
+
+
+def outputs(model: Any) -> np.ndarray:
+    """Logits, or hidden states behind each other with the pooled vector."""
+    import torch
+
+    with torch.no_grad():
+        out = model(torch.tensor([IDS]))
+    if hasattr(out, "logits"):
+        return out.logits[0].numpy()
+    return np.concatenate([out.last_hidden_state[0].numpy(), out.pooler_output.numpy()])
+
+
+def our_outputs(model: BERT) -> np.ndarray:
+    out = model.forward(IDS)
+    if out.logits is not None:
+        return out.logits
+    assert out.pooled is not None
+    return np.concatenate([out.hidden, out.pooled[None]])
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize(
+    ("kind", "options"),
+    [
+        ("BertForMaskedLM", {"mlm_head": True, "pooler": False}),
+        (
+            "BertForMaskedLM",
+            {"mlm_head": True, "pooler": False, "tie_word_embeddings": False, "hidden_act": "relu"},
+        ),
+        ("BertModel", {"mlm_head": False, "pooler": True}),
+    ],
+)
+def test_transformers_loads_what_is_saved(tmp_path, rng, kind, options, dtype):
+    import torch
+    import transformers
+
+    model = random_bert(rng, dtype, **options)
+    model.save_pretrained(tmp_path)
+    theirs, info = getattr(transformers, kind).from_pretrained(
+        tmp_path, output_loading_info=True, dtype="auto", attn_implementation="eager"
+    )
+    assert not any(info.values()), info
+    assert theirs.dtype == getattr(torch, dtype)
+    assert_same(arrays(theirs), model.params)
+    error = relative_error(our_outputs(model), outputs(theirs.eval()))
+    assert error < {"float32": 1e-5, "float64": 1e-13}[dtype]
+
+
+@pytest.mark.parametrize("tied", [True, False])
+@pytest.mark.parametrize("kind", ["BertForMaskedLM", "BertModel"])
+def test_what_transformers_saves_is_loaded(tmp_path, kind, tied):
+    reference = reference_model(kind, {**SIZES, "tie_word_embeddings": tied}, 3, "float32")
+    reference.save_pretrained(tmp_path)
+    model = BERT(*load_bert(tmp_path))
+    assert_same(model.params, arrays(reference))
+    assert relative_error(our_outputs(model), outputs(reference)) < 1e-5
+
+
+def test_both_heads_are_what_bert_for_pretraining_saves(tmp_path):
+    """Its next-sentence classifier is named in a warning; the rest comes, and goes back."""
+    import transformers
+
+    reference = reference_model("BertForPreTraining", SIZES, 3, "float32")
+    reference.save_pretrained(tmp_path / "theirs")
+    with pytest.warns(UserWarning, match=r"not used: cls\.seq_relationship\.bias, cls\.seq_"):
+        config, params = load_bert(tmp_path / "theirs")
+    wanted = arrays(reference)
+    assert_same(params, {n: a for n, a in wanted.items() if "seq_relationship" not in n})
+    save_bert(tmp_path / "ours", config, params)
+    _, info = transformers.BertForPreTraining.from_pretrained(
+        tmp_path / "ours", output_loading_info=True
+    )
+    assert set(info.pop("missing_keys")) == {
+        f"cls.seq_relationship.{n}" for n in ("weight", "bias")
+    }
+    assert not any(info.values()), info

@@ -1,0 +1,86 @@
+"""Text in columns: widths of Chinese and emoji, tables, tokens made visible."""
+
+from __future__ import annotations
+
+import pytest
+
+from npgpt.cli import cut, left, right, table, width
+from npgpt.text.labels import labeller, visible
+
+
+@pytest.mark.parametrize(
+    ("text", "columns"),
+    [
+        ("", 0),
+        ("cat", 3),
+        ("猫追狗", 6),
+        ("，", 2),
+        ("ｆ", 2),
+        ("😁", 2),
+        ("한글", 4),
+        ("é", 1),
+        ("e\u0301", 1),  # a letter and a combining accent
+        ("\u2764\ufe0f", 1),  # a heart and a variation selector
+        ("␣⏎", 2),
+        ("Čertík", 6),
+    ],
+)
+def test_width(text, columns):
+    assert width(text) == columns
+
+
+@pytest.mark.parametrize(
+    ("text", "columns", "kept"),
+    [
+        ("abcdef", 6, "abcdef"),
+        ("abcdef", 5, "abcd…"),
+        ("猫追狗", 6, "猫追狗"),
+        ("猫追狗", 5, "猫追…"),
+        ("猫追狗", 4, "猫…"),  # half of 追 would not do
+        ("e\u0301e\u0301e", 2, "e\u0301…"),
+        ("ab", 1, "…"),
+    ],
+)
+def test_cut_never_exceeds_its_columns(text, columns, kept):
+    assert cut(text, columns) == kept
+    assert width(kept) <= columns
+
+
+def test_padding_counts_columns():
+    assert left("猫", 4) == "猫  "
+    assert right("猫", 4) == "  猫"
+    assert left("too long", 4) == "too long"
+
+
+def test_columns_of_a_table_stand_below_each_other():
+    text = table([("a", "1", "x"), ("猫😁", "23", "y"), ("b", "", "")], "lrl")
+    assert text == "a      1  x\n猫😁  23  y\nb"
+
+
+@pytest.mark.parametrize(
+    ("token", "label"),
+    [
+        (b" cat", "␣cat"),
+        (b"\n\n", "⏎⏎"),
+        (b"\t", "⇥"),
+        ("猫".encode(), "猫"),
+        ("地".encode()[:2], "<E5 9C>"),
+        ("地".encode()[2:], "<B0>"),
+        (" 想".encode()[:3], "␣<E6 83>"),
+        (b"\x9c\xb0a", "<9C B0>a"),
+        ("😁".encode(), "😁"),
+        ("😁".encode()[:3], "<F0 9F 98>"),
+        (b"\x17", "<17>"),
+        ("\u200d\u3000".encode(), "<E2 80 8D E3 80 80>"),  # no picture of their own
+        ("\u0301x".encode(), "◌\u0301x"),  # an accent needs something to stand on
+        (b"<E5>", "<E5>"),
+        (b"", "<>"),
+    ],
+)
+def test_every_token_can_be_seen(token, label):
+    assert visible(token) == label
+
+
+def test_ids_without_a_token_are_numbers():
+    label = labeller({5: b" cat"})
+    assert (label(5), label(50300)) == ("␣cat", "#50300")

@@ -1,0 +1,186 @@
+"""The command from text to a model: its files, its words, and what it keeps when it fails."""
+
+from __future__ import annotations
+
+import errno
+import importlib.util
+import os
+import resource
+
+import numpy as np
+import pytest
+
+import npgpt
+from npgpt.files.safetensors_file import read_tensors
+from tests.train.training_runs import SMALL, at_step, facts, rows, run, weights, write_story
+
+COLUMNS = [
+    "step", "tokens", "lr", "grad_norm", "train_loss", "val_loss", "bits_per_byte", "seconds",
+]  # fmt: skip
+FILES = {
+    "config.json", "log.csv", "merges.txt", "model.safetensors", "state.safetensors", "vocab.json",
+}  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory):
+    """A small run from scratch: its folder, and what it printed to both streams."""
+    folder = tmp_path_factory.mktemp("finished")
+    options = (*SMALL, "--steps", 10, "--sample-every", 5, "--sample-prompt", "The fox")
+    with pytest.MonkeyPatch.context() as patch:
+        out, err = folder / "out.txt", folder / "err.txt"
+        with out.open("w", encoding="utf-8") as stdout, err.open("w", encoding="utf-8") as stderr:
+            patch.setattr("sys.stdout", stdout)
+            patch.setattr("sys.stderr", stderr)
+            assert run("--data", write_story(folder), "--out", folder / "run", *options) == 0
+    return folder / "run", out.read_text(encoding="utf-8"), err.read_text(encoding="utf-8")
+
+
+def test_the_files_of_a_run(finished):
+    folder, *_ = finished
+    assert {path.name for path in folder.iterdir()} - {"loss.png"} == FILES
+    model, tokenizer = npgpt.from_pretrained(folder), npgpt.load_tokenizer(folder)
+    config = model.config
+    assert (config.n_layer, config.n_head, config.n_embd, config.n_positions) == (2, 2, 16, 16)
+    assert (config.vocab_size, config.eos_token_id, config.embd_pdrop) == (257, 256, 0.1)
+    assert tokenizer.encode("The fox") == list(b"The fox")
+    assert tokenizer.encode("<|endoftext|>", allowed_special="all") == [256]
+    state = read_tensors(folder / "state.safetensors")
+    for name, param in model.params.items():
+        np.testing.assert_array_equal(param, state[f"params.{name}"])
+    assert facts(folder)["step"] == 10
+
+
+def test_the_log_has_every_step_and_the_evaluations(finished):
+    table = rows(finished[0])
+    assert list(table[0]) == COLUMNS
+    assert [int(row["step"]) for row in table] == list(range(1, 11))
+    assert [int(row["tokens"]) for row in table] == list(range(128, 1281, 128))
+    assert [row["step"] for row in table if row["val_loss"]] == ["4", "8", "10"]
+    losses = [float(row["train_loss"]) for row in table]
+    assert losses[0] == pytest.approx(np.log(257), rel=0.01)
+    assert losses[-1] < losses[0] - 0.01
+    evaluated = table[-1]
+    bits = float(evaluated["val_loss"]) / np.log(2)  # a byte is an id here
+    assert float(evaluated["bits_per_byte"]) == pytest.approx(bits, rel=1e-6)
+    seconds = [float(row["seconds"]) for row in table]
+    assert seconds == sorted(seconds)
+
+
+def test_what_a_run_tells(finished):
+    folder, out, err = finished
+    assert out.startswith("10,960 parameters; 2,702 tokens to train on, 300 held out; 10 steps of ")
+    assert "step 8: train loss " in out
+    assert ", perplexity " in out
+    assert " bits per byte\n" in out
+    assert "\n--- sample after step 5\nThe fox" in out
+    assert "\n--- sample after step 10\nThe fox" in out
+    assert f"\ndone after step 10; saved in {folder}\n" in out
+    assert err.splitlines()[-1].startswith("step 10/10, loss 5.")
+    assert "tokens/s, 00:00 left" in err
+
+
+def test_the_curve_is_drawn_where_matplotlib_is(finished):
+    folder, out, _ = finished
+    if importlib.util.find_spec("matplotlib") is None:
+        assert "\nno loss.png, which needs: pip install 'npgpt[plot]'\n" in out
+        assert not (folder / "loss.png").exists()
+    else:
+        assert "loss.png" not in out
+        assert (folder / "loss.png").read_bytes().startswith(b"\x89PNG")
+
+
+def test_without_matplotlib_a_run_says_what_is_missing(tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
+    text = write_story(tmp_path)
+    assert run("--data", text, "--out", tmp_path / "run", *SMALL, "--steps", 1) == 0
+    assert "\nno loss.png, which needs: pip install 'npgpt[plot]'\n" in capsys.readouterr().out
+    assert not (tmp_path / "run" / "loss.png").exists()
+
+
+def test_a_bar_on_a_terminal(tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr("sys.stderr.isatty", lambda: True)
+    text = write_story(tmp_path)
+    assert run("--data", text, "--out", tmp_path / "run", *SMALL, "--steps", 2) == 0
+    last = capsys.readouterr().err.split("\r")[-1]
+    assert last.startswith("step 2/2, loss ")
+    assert "100%|" in last
+    assert "tokens/s]" in last
+
+
+def test_texts_held_out_by_name_are_not_trained_on(tmp_path, capsys):
+    texts = tmp_path / "texts"
+    (texts / "deep").mkdir(parents=True)
+    for name, size in (("a.txt", 500), ("b.txt", 300), ("deep/c.txt", 100)):
+        write_story(texts, size, name)
+    for name, held, train, kept in (
+        ("file", [texts / "b.txt"], 603, 302),
+        ("folder", [texts / "deep"], 803, 102),
+        ("both", [texts / "a.txt", texts / "deep"], 302, 603),
+        ("elsewhere", [write_story(tmp_path, 50)], 904, 52),
+    ):
+        options = ("--val", *held, *SMALL, "--steps", 1)
+        assert run("--data", texts, "--out", tmp_path / name, *options) == 0
+        assert f"; {train} tokens to train on, {kept} held out; " in capsys.readouterr().out
+
+
+def test_nothing_need_be_held_out(tmp_path, capsys):
+    text = write_story(tmp_path, 40)
+    options = ("--val-fraction", 0, *SMALL, "--steps", 1)
+    assert run("--data", text, "--out", tmp_path / "run", *options) == 0
+    assert "; 42 tokens to train on, 0 held out; " in capsys.readouterr().out
+    assert rows(tmp_path / "run")[0]["val_loss"] == ""
+
+
+def test_a_loss_that_is_no_longer_finite_stops_and_keeps_the_last_good_state(tmp_path, capsys):
+    text, out = write_story(tmp_path), tmp_path / "run"
+    wild = ("--lr", "1e30", "--clip", 0, "--warmup", 0, "--save-every", 1)
+    assert run("--data", text, "--out", out, *SMALL, *wild, "--steps", 9) == 1
+    stopped = int(capsys.readouterr().err.partition("no longer finite at step ")[2].split(":")[0])
+    assert stopped > 1
+    assert facts(out)["step"] == stopped - 1
+    assert len(rows(out)) == stopped - 1
+    for tensors in (
+        read_tensors(out / name) for name in ("state.safetensors", "model.safetensors")
+    ):
+        assert all(np.isfinite(array).all() for array in tensors.values())
+    before = weights(out)
+    assert run("--out", out, "--resume") == 1
+    assert f"no longer finite at step {stopped}: " in capsys.readouterr().err
+    assert weights(out) == before
+
+
+def out_of_space(*_):
+    raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+
+def test_a_full_disk_while_saving_leaves_the_last_save(tmp_path, capsys, monkeypatch):
+    text, out = write_story(tmp_path), tmp_path / "run"
+    with monkeypatch.context() as patch:
+        at_step(patch, 3, lambda: patch.setattr(os, "fsync", out_of_space))
+        assert run("--data", text, "--out", out, *SMALL, "--steps", 6) == 2
+    sentence = capsys.readouterr().err.splitlines()[-1]
+    assert "could not be written (No space left on device); what was there" in sentence
+    assert facts(out)["step"] == 2
+    assert {path.name for path in out.iterdir()} - {"loss.png"} == FILES
+    npgpt.from_pretrained(out)
+    assert run("--out", out, "--resume") == 0
+    assert run("--data", text, "--out", tmp_path / "whole", *SMALL, "--steps", 6) == 0
+    assert weights(out) == weights(tmp_path / "whole")
+
+
+def test_a_file_that_grows_too_large_leaves_the_last_save(tmp_path, capsys, monkeypatch):
+    text, out = write_story(tmp_path), tmp_path / "run"
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+
+    def limit():
+        resource.setrlimit(resource.RLIMIT_FSIZE, (50_000, hard))  # of 135,000 bytes
+
+    at_step(monkeypatch, 3, limit)
+    try:
+        assert run("--data", text, "--out", out, *SMALL, "--steps", 6) == 2
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+    assert "state.safetensors could not be written" in capsys.readouterr().err
+    assert facts(out)["step"] == 2
+    assert {path.name for path in out.iterdir()} - {"loss.png"} == FILES

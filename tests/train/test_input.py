@@ -1,0 +1,105 @@
+"""What training refuses, in one sentence, before it writes anything."""
+
+from __future__ import annotations
+
+import pytest
+
+import npgpt
+from npgpt.files.safetensors_file import write_tensors
+from npgpt.train.options import SIZES, new_settings
+from tests.tiny import write_tiny_model
+from tests.train.training_runs import SMALL, run, weights, write_story
+
+
+def refuse(capsys, *arguments):
+    """Run, and return the one sentence that it says instead of training."""
+    assert run(*arguments) == 2
+    out, err = capsys.readouterr()
+    assert out == ""
+    assert err.startswith("npgpt.train: error: ")
+    assert err.count("\n") == 1
+    return err
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (b"", "text.txt is empty"),
+        (b"\xff\xfe", "text.txt is not UTF-8: invalid start byte at byte 0; convert it first."),
+        (b"short", "has 6 tokens, fewer than one block of 16 and its last target; give more text"),
+        (None, "text.txt is not there; name a text file or a folder of .txt files."),
+    ],
+)
+def test_texts_that_cannot_be_trained_on(tmp_path, capsys, content, message):
+    text, out = tmp_path / "text.txt", tmp_path / "run"
+    if content is not None:
+        text.write_bytes(content)
+    assert message in refuse(capsys, "--data", text, "--out", out, *SMALL)
+    assert not out.exists()
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ("--val {text}", "--val names every text of"),
+        ("--val {text} --val-fraction 0.1", "give either --val or --val-fraction, not both."),
+        ("--val-fraction 0.0003", "a single token is held out; hold out more"),
+        ("--val-fraction 1", "--val-fraction must be in [0, 1), but is 1.0."),
+        ("--steps 0", "--steps must be at least 1, but is 0."),
+        ("--context 1", "--context must be at least 2, but is 1."),
+        ("--lr nan", "--lr must be at least 0, but is nan."),
+        ("--lr 1e-3 --min-lr 1e-2", "--min-lr 0.01 is above --lr 0.001."),
+        ("--n-head 3", "n_embd"),
+        ("--vocab-from {none}", "There is no model"),
+        ("--init {model} --n-head 2", "--init brings the model's sizes, so it does not go with"),
+    ],
+)
+def test_settings_that_do_not_fit(tmp_path, capsys, options, message):
+    places = {"text": write_story(tmp_path), "none": tmp_path / "none", "model": "any"}
+    words = [word.format(**places) for word in options.split()]
+    sizes = ("--n-layer", 1, "--n-head", 2, "--n-embd", 16, "--context", 16)
+    out = tmp_path / "run"
+    assert message in refuse(capsys, "--data", places["text"], "--out", out, *sizes, *words)
+    assert not out.exists()
+
+
+def test_there_must_be_something_to_do(tmp_path, capsys):
+    out = tmp_path / "run"
+    assert "nothing to train on: name a text" in refuse(capsys, "--out", out)
+    assert "no run in" in refuse(capsys, "--out", out, "--resume")
+
+
+def test_a_folder_that_holds_a_model_is_not_overwritten(tmp_path, capsys):
+    text, model, out = write_story(tmp_path), write_tiny_model(tmp_path / "model"), tmp_path / "run"
+    assert run("--data", text, "--out", out, *SMALL, "--steps", 1) == 0
+    before = weights(out)
+    capsys.readouterr()
+    sentence = refuse(capsys, "--data", text, "--out", out, *SMALL)
+    assert "holds a run; go on with --resume" in sentence
+    assert weights(out) == before
+    sentence = refuse(capsys, "--data", text, "--init", model, "--out", model)
+    assert "holds model.safetensors but no state.safetensors to go on from" in sentence
+
+
+def test_a_state_that_is_none_is_refused(tmp_path, capsys):
+    params = npgpt.from_pretrained(write_tiny_model(tmp_path / "model")).params
+    write_tensors(tmp_path / "state.safetensors", params, {"facts": "{}"})
+    assert "is not the state of a training run" in refuse(capsys, "--out", tmp_path, "--resume")
+
+
+def test_fine_tuning_refuses_what_does_not_fit_the_model(tmp_path, capsys):
+    text = write_story(tmp_path)
+    model, small = (
+        write_tiny_model(tmp_path / "m"),
+        write_tiny_model(tmp_path / "s", vocab_size=100),
+    )
+    common = ("--data", text, "--out", tmp_path / "run")
+    sentence = refuse(capsys, *common, "--init", model, "--context", 33)
+    assert "--context 33 exceeds the model's 32 positions." in sentence
+    sentence = refuse(capsys, *common, "--init", small)
+    assert "the vocabulary gives id 121, but the model has only 100 ids." in sentence
+
+
+def test_a_preset_gives_the_sizes_that_are_not_given():
+    settings = new_settings({"data": "text.txt", "preset": "gpt2", "n_layer": 3})
+    assert [getattr(settings, name) for name in SIZES] == [3, 12, 768, 1024]

@@ -1,0 +1,237 @@
+"""A run that is stopped, killed or resumed takes the same way to the last bit.
+
+NPGPT_KILLS sets how many times runs are killed at random moments (4).
+"""
+
+from __future__ import annotations
+
+import os
+import random
+import signal
+import subprocess
+import sys
+import textwrap
+import time
+
+import pytest
+
+from tests.train.training_runs import (
+    ROOT,
+    SMALL,
+    at_step,
+    log_without_seconds,
+    run,
+    start,
+    weights,
+    write_story,
+)
+
+KILLS = int(os.environ.get("NPGPT_KILLS", "4"))
+STEPS = 12
+SAVE_OFTEN = ("--save-every", 1, "--save-dtype", "float16")
+
+
+@pytest.fixture(scope="module")
+def text(tmp_path_factory):
+    return write_story(tmp_path_factory.mktemp("text"))
+
+
+@pytest.fixture(scope="module")
+def undisturbed(text):
+    """Weights and log of the run that nothing disturbed."""
+    out = text.parent / "undisturbed"
+    assert run("--data", text, "--out", out, *SMALL, "--steps", STEPS) == 0
+    return weights(out), log_without_seconds(out)
+
+
+def assert_as_undisturbed(out, undisturbed):
+    assert weights(out) == undisturbed[0]
+    assert log_without_seconds(out) == undisturbed[1]
+    assert [path.name for path in out.iterdir() if path.name.endswith(".tmp")] == []
+
+
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+def test_signals_finish_the_step_and_save(
+    text, undisturbed, tmp_path, monkeypatch, capsys, number, code
+):
+    out = tmp_path / "run"
+    before = signal.getsignal(number)
+    with monkeypatch.context() as patch:
+        at_step(patch, 5, lambda: os.kill(os.getpid(), number))
+        assert run("--data", text, "--out", out, *SMALL, "--steps", STEPS) == code
+    assert signal.getsignal(number) is before
+    told = capsys.readouterr()
+    assert "npgpt.train: finishing this step, then saving\n" in told.err
+    assert f"\nstopped after step 5; saved in {out}\n" in told.out
+    assert run("--out", out, "--resume") == 0
+    assert "going on after step 5 (0:" in capsys.readouterr().out
+    assert_as_undisturbed(out, undisturbed)
+
+
+def test_a_second_signal_does_not_wait(text, undisturbed, tmp_path, monkeypatch):
+    out = tmp_path / "run"
+    with monkeypatch.context() as patch:
+        at_step(patch, 5, lambda: list(map(signal.raise_signal, [signal.SIGINT] * 2)))
+        assert run("--data", text, "--out", out, *SMALL, "--steps", STEPS) == 130
+    assert len(log_without_seconds(out)) == 6  # five steps are in the log, four in the state
+    assert run("--out", out, "--resume") == 0
+    assert_as_undisturbed(out, undisturbed)
+
+
+def test_a_time_limit_holds_for_one_sitting(text, undisturbed, tmp_path, capsys):
+    out = tmp_path / "run"
+    limit = ("--time-limit", 0)
+    assert run("--data", text, "--out", out, *SMALL, "--steps", STEPS, *limit) == 0
+    assert run("--out", out, "--resume", *limit) == 0
+    assert "\nstopped after step 2; saved in" in capsys.readouterr().out
+    assert run("--out", out, "--resume") == 0
+    assert_as_undisturbed(out, undisturbed)
+
+
+def test_the_model_as_float16_does_not_touch_the_run(text, undisturbed, tmp_path):
+    out = tmp_path / "run"
+    first = ("--save-dtype", "float16", "--time-limit", 0)
+    assert run("--data", text, "--out", out, *SMALL, "--steps", STEPS, *first) == 0
+    assert run("--out", out, "--resume") == 0
+    halved, whole = weights(out), undisturbed[0]
+    for name, array in whole.items():
+        if name.startswith("state"):
+            assert halved[name] == array
+        else:
+            assert len(halved[name]) == len(array) / 2
+    assert run("--out", out, "--resume", "--save-dtype", "float32") == 0  # writes the model anew
+    assert_as_undisturbed(out, undisturbed)
+
+
+def test_resume_starts_a_run_that_is_not_there(text, undisturbed, tmp_path):
+    out = tmp_path / "run"
+    assert run("--data", text, "--out", out, "--resume", *SMALL, "--steps", STEPS) == 0
+    assert_as_undisturbed(out, undisturbed)
+
+
+def test_what_does_not_touch_the_weights_may_change(text, undisturbed, tmp_path):
+    out, moved = tmp_path / "run", write_story(tmp_path, name="moved.txt")
+    stop = ("--steps", STEPS, "--time-limit", 0)
+    assert run("--data", text, "--out", out, *SMALL, *stop) == 0
+    changes = ("--save-every", 0, "--sample-every", 5, "--eval-batches", 3, "--data", moved)
+    assert run("--out", out, "--resume", *changes) == 0
+    assert weights(out) == undisturbed[0]
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ("--lr 0.5", "was started with --lr 0.001, not 0.5, and resumes only as it began"),
+        ("--batch-size 5", "was started with --batch-size 4, not 5"),
+        ("--steps 13", "was started with --steps 12, not 13"),
+        ("--seed 1", "was started with --seed 0, not 1"),
+        ("--save-every -1", "--save-every must be at least 0, but is -1."),
+    ],
+)
+def test_resuming_with_other_settings_is_refused(text, tmp_path, capsys, options, message):
+    out = tmp_path / "run"
+    stop = ("--steps", STEPS, "--time-limit", 0)
+    assert run("--data", text, "--out", out, *SMALL, *stop) == 0
+    before = weights(out)
+    assert run("--out", out, "--resume", *options.split()) == 2
+    assert message in capsys.readouterr().err
+    assert weights(out) == before
+
+
+def test_resuming_on_another_text_is_refused(tmp_path, capsys):
+    text, out = write_story(tmp_path), tmp_path / "run"
+    stop = ("--steps", STEPS, "--time-limit", 0)
+    assert run("--data", text, "--out", out, *SMALL, *stop) == 0
+    text.write_text(text.read_text("utf-8").replace("fox", "vex"), "utf-8")
+    assert run("--out", out, "--resume") == 2
+    assert "the texts or the vocabulary have changed since the run" in capsys.readouterr().err
+
+
+def test_a_row_of_the_log_that_a_kill_cut_off_is_dropped(text, undisturbed, tmp_path):
+    out = tmp_path / "run"
+    stop = ("--steps", STEPS, "--time-limit", 0)
+    assert run("--data", text, "--out", out, *SMALL, *stop) == 0
+    with (out / "log.csv").open("a", encoding="utf-8") as log:
+        log.write("2,256,0.0")
+    (out / ".state.safetensors.0123abcd.tmp").write_bytes(b"half")
+    assert run("--out", out, "--resume") == 0
+    assert_as_undisturbed(out, undisturbed)
+
+
+def killed_at_write(write, data, out, options, counts_from=None):
+    """Run until the `write`-th time that a file or folder is put on the disk, and die there.
+
+    Only what comes once the file `counts_from` exists is counted, if one is named.
+    """
+    script = f"""
+        import os, signal, sys
+        from npgpt.train import command as train
+        fsync, calls, counts_from = os.fsync, [], {counts_from and str(counts_from)!r}
+        def kill_at_last(file):
+            calls.extend([file] * (counts_from is None or os.path.exists(counts_from)))
+            if len(calls) == {write}:
+                os.kill(os.getpid(), signal.SIGKILL)
+            fsync(file)
+        os.fsync = kill_at_last
+        train.main(sys.argv[1:])
+    """
+    command = [sys.executable, "-c", textwrap.dedent(script), "--data", data, "--out", out]
+    killed = subprocess.run([*map(str, (*command, *options))], cwd=ROOT, capture_output=True)
+    assert killed.returncode == -signal.SIGKILL, killed.stderr
+
+
+@pytest.mark.parametrize("write", range(1, 7))
+def test_a_kill_in_the_middle_of_a_save(text, undisturbed, tmp_path, write):
+    """When the log, the state and then the model are put on the disk, file and folder."""
+    out = tmp_path / "run"
+    options = (*SMALL, "--steps", STEPS, *SAVE_OFTEN)
+    killed_at_write(write, text, out, options, counts_from=out / "log.csv")
+    assert run("--out", out, "--resume", "--save-dtype", "float32") == 0
+    assert_as_undisturbed(out, undisturbed)
+
+
+@pytest.mark.parametrize("write", range(1, 6))
+def test_a_kill_before_the_run_has_begun(text, undisturbed, tmp_path, write):
+    """When the vocabulary (two files, their folder) and the first state are written."""
+    out = tmp_path / "run"
+    options = (*SMALL, "--steps", STEPS)
+    killed_at_write(write, text, out, options)
+    assert run("--data", text, "--out", out, "--resume", *options) == 0
+    assert_as_undisturbed(out, undisturbed)
+
+
+def test_kills_at_random_moments(text, tmp_path):
+    options = ("--data", text, *SMALL, "--steps", 30, *SAVE_OFTEN)
+    begin = time.monotonic()
+    with start("--out", tmp_path / "whole", *options) as whole:
+        whole.communicate()
+    seconds = time.monotonic() - begin
+    wanted = weights(tmp_path / "whole"), log_without_seconds(tmp_path / "whole")
+    rng, kills, runs = random.Random(1), 0, 0
+    while kills < KILLS:
+        out, finished = tmp_path / f"run{runs}", False
+        runs += 1
+        while not finished:
+            with start("--out", out, "--resume", *options) as process:
+                try:
+                    process.communicate(timeout=rng.uniform(0.3, 1.1) * seconds)
+                    finished = True
+                except subprocess.TimeoutExpired:
+                    process.kill()
+                    kills += 1
+        assert process.returncode == 0
+        assert_as_undisturbed(out, wanted)
+
+
+def test_ctrl_c_as_a_shell_sends_it(text, tmp_path):
+    out = tmp_path / "run"
+    log = out / "log.csv"
+    with start("--data", text, "--out", out, *SMALL, "--steps", 100_000) as process:
+        while process.poll() is None and not (log.is_file() and len(log.read_bytes()) > 500):
+            time.sleep(0.05)
+        process.send_signal(signal.SIGINT)
+        printed, errors = process.communicate(timeout=60)
+    assert process.returncode == 130
+    assert f"; saved in {out}\n" in printed
+    assert "Traceback" not in errors
+    assert (out / "state.safetensors").is_file()
