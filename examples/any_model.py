@@ -15,8 +15,8 @@ from typing import NamedTuple, Protocol
 import numpy as np
 
 import npgpt
-from npgpt.files.hub import find_folder
-from npgpt.models.auto import kind_of
+from npgpt.files.hub import find_model
+from npgpt.models.auto import model_type
 from npgpt.models.gpt2.config import GPT2Config, init_params
 from npgpt.models.gpt2.model import GPT2
 from npgpt.text.labels import visible
@@ -63,7 +63,7 @@ def open_model(name: str | None) -> Opened:
     """The model of that name; None: weights/tales, or else a random one, with a remark."""
     if name is None:
         try:
-            find_folder("weights/tales")
+            find_model("weights/tales")
             name = "weights/tales"
         except FileNotFoundError:
             remark = "no weights/tales here: a random model, which knows nothing, takes its place"
@@ -71,7 +71,7 @@ def open_model(name: str | None) -> Opened:
             name = "random"
     if name == "random":
         return Opened(random_model(), Bytes(), "a random model", trained=False)
-    if (kind := kind_of(name)) != "gpt2":
+    if (kind := model_type(find_model(name, files=("config",)))) != "gpt2":
         raise ValueError(f"{name!r} is a {kind}, but this example looks inside a GPT-2.")
     return Opened(npgpt.from_pretrained(name), npgpt.load_tokenizer(name), name, trained=True)
 

@@ -6,6 +6,7 @@ ambiguous width count as one.
 
 from __future__ import annotations
 
+import argparse
 import ctypes
 import os
 import sys
@@ -52,6 +53,28 @@ def run(prog: str, main: Callable[[Sequence[str]], int], argv: Sequence[str] | N
         except (ValueError, OSError, ImportError) as error:
             _say(f"{prog}: error: {error}")
             return EXIT_BAD_INPUT
+
+
+def new_parser(prog: str, description: str, **more: Any) -> argparse.ArgumentParser:
+    """A command's parser; `more` as for `argparse.ArgumentParser`."""
+    return argparse.ArgumentParser(prog=f"python -m {prog}", description=description, **more)
+
+
+def add_model(
+    parser: argparse.ArgumentParser,
+    help: str = "a folder, weights/NAME, a hub id, a .gguf file, or smollm2 (%(default)s)",
+    default: str | None = DEFAULT_MODEL,
+) -> None:
+    """`--model`, `--revision` and `--dtype`; without a default the model must be named."""
+    add = parser.add_argument
+    add("--model", help=help, default=default, required=default is None)
+    add("--revision", help="branch, tag or commit on the hub")
+    add("--dtype", choices=DTYPES, default="float32")
+
+
+def text_or_stdin(given: str) -> str:
+    """The argument itself, or all of stdin for "-"."""
+    return sys.stdin.read() if given == "-" else given
 
 
 def parse_ids(text: str) -> list[int]:

@@ -13,14 +13,14 @@ import json
 import math
 import sys
 from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from npgpt import cli
 from npgpt.decoding.causal import end_of_text_ids
-from npgpt.files.hub import find_folder, find_gguf
-from npgpt.models.auto import check_works, from_pretrained
+from npgpt.models.auto import find_supported, from_pretrained
 from npgpt.ops.cross_entropy import cross_entropy_forward
 from npgpt.text.corpus import read_text, text_files
 
@@ -51,9 +51,9 @@ def main(argv: Sequence[str]) -> int:
     args = _parser().parse_args(argv)
     from npgpt.text.tokenizer import load_tokenizer
 
-    check_works(args.model, "evaluate", args.revision)
-    tokenizer = load_tokenizer(args.model, revision=args.revision)
-    model = from_pretrained(args.model, dtype=cli.DTYPES[args.dtype], revision=args.revision)
+    place = find_supported("evaluate", args.model, args.revision)
+    tokenizer = load_tokenizer(place)
+    model = from_pretrained(place, dtype=cli.DTYPES[args.dtype])
     context, stride = _window_sizes(args, model.context)
     start = [token for token in end_of_text_ids(model) if token in tokenizer.bytes_of][:1]
     texts = {}
@@ -64,7 +64,7 @@ def main(argv: Sequence[str]) -> int:
         texts[str(path)] = (np.array(start + ids), size)
     predict: dict[str, Callable[[np.ndarray], np.ndarray]] = {"npgpt": model}
     if args.against_hf:
-        predict["transformers"] = _transformers(args)
+        predict["transformers"] = _transformers(args, place)
     settings = {"model": args.model, "context": context, "stride": stride, "dtype": args.dtype}
     results = {
         name: {
@@ -132,18 +132,17 @@ def _window_sizes(args: argparse.Namespace, positions: int) -> tuple[int, int]:
     return context, stride
 
 
-def _transformers(args: argparse.Namespace) -> Callable[[np.ndarray], np.ndarray]:
+def _transformers(args: argparse.Namespace, place: Path) -> Callable[[np.ndarray], np.ndarray]:
     """The same model in transformers, eager attention, as a function of ids."""
-    if (path := find_gguf(args.model)) is not None:
-        raise ValueError(f"--against-hf reads a folder, but {args.model!r} is the file {path}.")
+    if place.suffix == ".gguf":
+        raise ValueError(f"--against-hf reads a folder, but {args.model!r} is the file {place}.")
     try:
         import torch
         from transformers import AutoModelForCausalLM
     except ImportError as error:
         raise ImportError("--against-hf needs: pip install 'npgpt[hf]'") from error
-    folder = find_folder(args.model, args.revision)
     model = AutoModelForCausalLM.from_pretrained(
-        folder, dtype=getattr(torch, args.dtype), attn_implementation="eager"
+        place, dtype=getattr(torch, args.dtype), attn_implementation="eager"
     ).eval()
 
     def logits_of(ids: np.ndarray) -> np.ndarray:

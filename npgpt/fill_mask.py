@@ -16,7 +16,8 @@ import numpy as np
 
 from npgpt import cli
 from npgpt.cli import left, width
-from npgpt.models.auto import check_works, from_pretrained
+from npgpt.files.hub import Files
+from npgpt.models.auto import find_supported, from_pretrained
 from npgpt.models.bert.model import BERT
 from npgpt.ops.softmax import softmax_forward
 from npgpt.text.word_pieces import WordPieces, load_word_pieces
@@ -36,11 +37,12 @@ def main(argv: Sequence[str]) -> int:
     """Run the command; returns the exit code."""
     args = _parser().parse_args(argv)
     _check(args)
-    check_works(args.model, "fill_mask", args.revision)
+    files: tuple[Files, ...] = ("tokenizer", "model") if args.ids is None else ("model",)
+    place = find_supported("fill_mask", args.model, args.revision, files)
     given = args.text if args.ids is None else args.ids
     given = sys.stdin.read().rstrip("\n") if given == "-" else given
     if args.ids is None:  # before the weights are loaded: bad input should not wait for them
-        pieces = load_word_pieces(args.model, revision=args.revision)
+        pieces = load_word_pieces(place)
         ids, mask_id, mask = pieces.tokenizer.encode(given).ids, pieces.mask_id, pieces.mask_token
     else:
         pieces, ids = None, cli.parse_ids(given)
@@ -48,7 +50,7 @@ def main(argv: Sequence[str]) -> int:
         mask = f"id {mask_id}"
     if mask_id not in ids:
         raise ValueError(f"there is no mask; write {mask} where a token is to be guessed.")
-    model = from_pretrained(args.model, dtype=cli.DTYPES[args.dtype], revision=args.revision)
+    model = from_pretrained(place, dtype=cli.DTYPES[args.dtype])
     found = fill_masks(model, ids, mask_id, args.top_k)
     _print_json(found, given, ids, pieces) if args.json else _print(found, ids, pieces)
     return 0

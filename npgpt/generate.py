@@ -14,7 +14,8 @@ from typing import TYPE_CHECKING
 
 from npgpt import cli
 from npgpt.decoding.causal import end_of_text_ids
-from npgpt.models.auto import check_works, from_pretrained
+from npgpt.files.hub import Files
+from npgpt.models.auto import find_supported, from_pretrained
 
 if TYPE_CHECKING:
     from npgpt.models.gpt2.model import GPT2
@@ -30,14 +31,17 @@ def main(argv: Sequence[str]) -> int:
     _check(args)
     given = args.prompt if args.ids is None else args.ids
     given = sys.stdin.read() if given == "-" else given
-    check_works(args.model, "generate", args.revision)
+    files: tuple[Files, ...] = ("tokenizer", "model") if args.ids is None else ("model",)
+    place = find_supported("generate", args.model, args.revision, files)
     if args.ids is None:  # before the weights are loaded: bad input should not wait for them
-        tokenizer, text = _load_tokenizer(args), given
+        from npgpt.text.tokenizer import load_tokenizer
+
+        tokenizer, text = load_tokenizer(place), given
         ids = tokenizer.encode(text, allowed_special="all" if args.special else set())
     else:
         tokenizer, text = None, None
         ids = cli.parse_ids(given)
-    model = from_pretrained(args.model, dtype=cli.DTYPES[args.dtype], revision=args.revision)
+    model = from_pretrained(place, dtype=cli.DTYPES[args.dtype])
     if not ids:
         ids = _start_of_text(model)
     for number in range(args.num_samples):
@@ -149,12 +153,6 @@ def _as_text(tokens: Iterator[int], tokenizer: Tokenizer | None) -> Iterator[str
     from npgpt.text.tokenizer import stream_text
 
     return stream_text(tokenizer, tokens)
-
-
-def _load_tokenizer(args: argparse.Namespace) -> Tokenizer:
-    from npgpt.text.tokenizer import load_tokenizer
-
-    return load_tokenizer(args.model, revision=args.revision)
 
 
 def _start_of_text(model: GPT2 | Llama) -> list[int]:

@@ -13,7 +13,7 @@ import time
 from collections.abc import Sequence
 
 from npgpt import cli
-from npgpt.models.auto import check_works, from_pretrained
+from npgpt.models.auto import find_supported, from_pretrained
 from npgpt.models.transformer.model import Transformer
 from npgpt.text.seq2seq import Seq2SeqTokenizer, load_seq2seq_tokenizer
 
@@ -26,8 +26,8 @@ def main(argv: Sequence[str]) -> int:
     args = _parser().parse_args(argv)
     if (args.text is None) == (args.ids is None):
         raise ValueError('give either a text ("-" reads it from stdin) or --ids.')
-    check_works(args.model, "translate", args.revision)
-    model = from_pretrained(args.model, dtype=cli.DTYPES[args.dtype], revision=args.revision)
+    place = find_supported("translate", args.model, args.revision, ("model",))
+    model = from_pretrained(place, dtype=cli.DTYPES[args.dtype])
     if args.ids is not None:
         _write(model, None, None, cli.parse_ids(args.ids), args)
         return 0

@@ -52,7 +52,7 @@ def test_evaluate_against_hf_wants_a_folder(rng, tmp_path, capsys) -> None:
     settings, tensors = llama_file(random_llama(rng, np.float32))
     path = write_gguf(tmp_path / "x.gguf", settings, tensors)
     with pytest.raises(ValueError, match=r"--against-hf reads a folder, but .* is the file"):
-        evaluate._transformers(evaluate._parser().parse_args(["x", "--model", str(path)]))
+        evaluate._transformers(evaluate._parser().parse_args(["x", "--model", str(path)]), path)
 
 
 @pytest.mark.hf

@@ -7,7 +7,7 @@ import hashlib
 import pytest
 
 import npgpt
-from npgpt.files.hub import find_folder
+from npgpt.files.hub import find_model
 from npgpt.models.gpt2.model import GPT2
 from npgpt.text.tokenizer import Tokenizer
 
@@ -25,7 +25,7 @@ def tokenizer() -> Tokenizer:
 
 
 def test_the_file():
-    path = find_folder("gpt2") / "model.safetensors"
+    path = find_model("gpt2") / "model.safetensors"
     assert path.stat().st_size == 548_105_171
     digest = hashlib.sha256(path.read_bytes()).hexdigest()
     assert digest == "248dfc3911869ec493c76e65bf2fcf7f615828b0254c12b473182f0f81d3a707"

@@ -28,9 +28,8 @@ from npgpt.compare.dump import Dump, match_stations, read_stations
 from npgpt.compare.inputs import read_given
 from npgpt.compare.reference_names import check_counterpart
 from npgpt.compare.report import Comparison, as_json, as_text
-from npgpt.files.hub import find_folder, find_gguf
 from npgpt.files.safetensors_file import write_tensors
-from npgpt.models.auto import check_works, from_pretrained
+from npgpt.models.auto import find_supported, from_pretrained, model_type
 
 PROG = "npgpt.compare"
 
@@ -48,16 +47,14 @@ def main(argv: Sequence[str]) -> int:
     _check(args)
     against = args.against or ("hf" if args.dump is None else None)
     dump = read_stations(against) if against not in (None, "hf") else None
-    kind = check_works(args.model, "compare", args.revision)
+    place = find_supported("compare", args.model, args.revision, ("model",))
+    kind = model_type(place)
     if against == "hf":
         check_counterpart(kind)
     given = read_given(args, kind, dump)
-    source = find_gguf(args.model) or find_folder(args.model, args.revision)
-    if against == "hf" and source.suffix == ".gguf":
-        raise ValueError(
-            f"transformers compares a folder, but {args.model!r} is the file {source}."
-        )
-    model = from_pretrained(source, dtype=args.dtype)
+    if against == "hf" and place.suffix == ".gguf":
+        raise ValueError(f"transformers compares a folder, but {args.model!r} is the file {place}.")
+    model = from_pretrained(place, dtype=args.dtype)
     texts = given.ids, given.target_ids
     stations = collect_stations(model, *texts, gradients=args.gradients)
     if args.dump is not None:
@@ -69,7 +66,7 @@ def main(argv: Sequence[str]) -> int:
         from npgpt.compare.reference import hf_stations
 
         options = {"dtype": args.dtype, "gradients": args.gradients}
-        dump = hf_stations(source, *texts, params=model.params, **options)
+        dump = hf_stations(place, *texts, params=model.params, **options)
     comparison = _compare(model, kind, stations, dump, args, against)
     if args.json:
         found = as_json(comparison, given.token_text)

@@ -17,7 +17,7 @@ from npgpt import cli
 from npgpt.compare.dump import Dump, ids_in
 from npgpt.compare.report import TokenText
 from npgpt.files.checkpoint import read_raw_config
-from npgpt.files.hub import find_folder
+from npgpt.files.hub import find_model
 from npgpt.models.transformer.config import DIALECTS, TransformerConfig
 
 Encode = Callable[[str], list[int]]
@@ -132,7 +132,7 @@ def _word_pieces(args: argparse.Namespace) -> Vocabulary:
 def _two_languages(args: argparse.Namespace) -> Vocabulary:
     from npgpt.text.seq2seq import load_seq2seq_tokenizer
 
-    path = find_folder(args.model, args.revision, files="config") / "config.json"
+    path = find_model(args.model, args.revision, files=("config",)) / "config.json"
     config = TransformerConfig.from_dict(read_raw_config(path), str(path))
     tokenizer = load_seq2seq_tokenizer(args.model, config, revision=args.revision)
 

@@ -55,7 +55,7 @@ def hf_stations(
             "compare with a file (--against FILE)."
         ) from error
 
-    kind = model_type(folder / "config.json")
+    kind = model_type(folder)
     names = names_of(kind, params)
     model = load_reference(folder, dtype, names)
     stations: dict[str, np.ndarray] = {}

@@ -29,8 +29,7 @@ from npgpt.describe.structure import structure_of
 from npgpt.describe.structure_costs import BYTES
 from npgpt.files.checkpoint import read_raw_config
 from npgpt.files.gguf_reader import read_gguf_header
-from npgpt.files.hub import find_folder, find_gguf
-from npgpt.models.auto import check_kind, model_type
+from npgpt.models.auto import find_supported, model_type
 from npgpt.models.bert.config import BERTConfig
 from npgpt.models.gguf_config import gguf_config
 from npgpt.models.gpt2.config import GPT2Config
@@ -123,16 +122,16 @@ def _find_config(name: str) -> Config:
     for owner in ("", *OWNERS):
         if (preset := PRESETS.get(name.removeprefix(owner))) is not None:
             return preset
-    if (gguf := find_gguf(name)) is not None:
-        return gguf_config(read_gguf_header(gguf))
     path = Path(name)
     if name.endswith(".json") and not path.is_file():
         raise FileNotFoundError(f"there is no file {name}; name a config.json or a model.")
-    if not path.is_file():
-        path = find_folder(name, files="config") / "config.json"
-    check_kind(kind := model_type(path), name, "describe")
+    if not path.is_file() or name.endswith(".gguf"):
+        place = find_supported("describe", name, files=("config",))
+        if place.suffix == ".gguf":
+            return gguf_config(read_gguf_header(place))
+        path = place / "config.json"
     raw = read_raw_config(path)
-    match kind:
+    match model_type(path):
         case "llama":
             return LlamaConfig.from_dict(raw, str(path))
         case "bert":

@@ -11,11 +11,14 @@ import importlib.util
 import os
 import re
 import warnings
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Literal
 
 from npgpt.files.hub_errors import INDEX, WEIGHTS, Absent, Unreachable, absent, explained
 from npgpt.files.shards import read_index
+
+Files = Literal["model", "tokenizer", "config", "spm"]
 
 PACKAGE = Path(__file__).parent.parent
 # Names of models that come as a package with a .gguf inside.
@@ -34,13 +37,66 @@ TOKENIZER_FILES = (
 )
 
 
-def find_gguf(name: str | os.PathLike[str]) -> Path | None:
-    """The `.gguf` file that a model's name means, None where it means a folder or a hub id.
+def find_model(
+    name: str | os.PathLike[str],
+    revision: str | None = None,
+    *,
+    files: Sequence[Files] = ("model",),
+    check: Callable[[Path], object] | None = None,
+) -> Path:
+    """The place of a model: its folder, downloaded if need be, or its `.gguf` file.
 
-    A path that ends in `.gguf`, or "smollm2", which an installed package carries. Raises
-    ImportError where that package is missing.
+    Args:
+        name: a folder; NAME or `weights/NAME`, looked for here, in the package, and in the clone
+            around it; a path that ends in `.gguf`; "smollm2", which an installed package carries;
+            or the id of a repository on the hub.
+        revision: a branch, tag or commit of that repository; None is its main branch.
+        files: what to download, in this order: "config" the configuration alone, "tokenizer" the
+            vocabulary, "model" configuration and weights, "spm" Marian's vocabulary.
+        check: called with the place once its config.json is there, before anything larger is
+            downloaded; what it raises is raised.
+
+    Raises FileNotFoundError, ValueError, OSError or ImportError, one sentence with the way out.
     """
     name = os.fspath(name)
+    place = _find_gguf(name) or _find_local(name, revision)
+    if place is None:
+        if importlib.util.find_spec("huggingface_hub") is None:
+            raise ImportError(
+                f"{name!r} is no folder here; for the hub: pip install huggingface_hub"
+            )
+        if check is not None:
+            config = FETCH["config"](name, revision)
+            check(config)
+            revision = config.name
+        for kind in files:
+            place = FETCH[kind](name, revision)
+            revision = place.name  # all files come from one commit, should `main` move meanwhile
+        assert place is not None
+    elif check is not None:
+        check(place)
+    return place
+
+
+def _find_local(name: str, revision: str | None) -> Path | None:
+    """The folder, None for what may be an id on the hub."""
+    candidates = _candidates(name)
+    for folder in candidates:
+        if folder.is_dir():
+            if revision is not None:
+                text = f"revision {revision!r} is ignored, for {name!r} is the folder {folder}."
+                warnings.warn(text, UserWarning, stacklevel=3)
+            return folder
+    if Path(name).is_file():
+        raise ValueError(f"{name!r} is a file; name the folder that it is in.")
+    looked = ", ".join(dict.fromkeys(str(folder) for folder in candidates))
+    if not _may_be_hub_id(name):
+        raise FileNotFoundError(f"There is no model {name!r}: looked for the folder {looked}.")
+    return None
+
+
+def _find_gguf(name: str) -> Path | None:
+    """The `.gguf` file that a name means, if it means one; ImportError without its package."""
     if name.endswith(".gguf"):
         return Path(name).expanduser()
     if name not in PACKAGES or Path(name).is_dir():
@@ -56,47 +112,6 @@ def find_gguf(name: str | os.PathLike[str]) -> Path | None:
     if not files:
         raise FileNotFoundError(f"the package {package} has no .gguf in {found.origin}.")
     return files[0]
-
-
-def find_folder(
-    name: str | os.PathLike[str],
-    revision: str | None = None,
-    *,
-    files: Literal["model", "tokenizer", "config", "spm"] = "model",
-) -> Path:
-    """The folder of a model, downloaded if need be.
-
-    Args:
-        name: a folder; NAME or `weights/NAME`, looked for here, in the package, and in the clone
-            around it; or the id of a repository on the hub.
-        revision: a branch, tag or commit of that repository; None is its main branch.
-        files: which files to download: configuration and weights, the vocabulary, the
-            configuration alone, or Marian's vocabulary.
-
-    Raises FileNotFoundError, ValueError or OSError, one sentence with the way out.
-    """
-    name = os.fspath(name)
-    candidates = _candidates(name)
-    for folder in candidates:
-        if folder.is_dir():
-            if revision is not None:
-                text = f"revision {revision!r} is ignored, for {name!r} is the folder {folder}."
-                warnings.warn(text, UserWarning, stacklevel=2)
-            return folder
-    if Path(name).is_file():
-        raise ValueError(f"{name!r} is a file; name the folder that it is in.")
-    looked = ", ".join(dict.fromkeys(str(folder) for folder in candidates))
-    if not _may_be_hub_id(name):
-        raise FileNotFoundError(f"There is no model {name!r}: looked for the folder {looked}.")
-    if importlib.util.find_spec("huggingface_hub") is None:
-        raise ImportError(f"{name!r} is no folder here; for the hub: pip install huggingface_hub")
-    fetch = {
-        "model": _fetch_model,
-        "tokenizer": _fetch_tokenizer,
-        "config": _fetch_config,
-        "spm": _fetch_spm,
-    }[files]
-    return fetch(name, revision)
 
 
 def _candidates(name: str) -> list[Path]:
@@ -188,3 +203,11 @@ def _cached(repo_id: str, file: str, revision: str | None) -> object:
     from huggingface_hub import try_to_load_from_cache
 
     return try_to_load_from_cache(repo_id, file, revision=revision)
+
+
+FETCH: dict[Files, Callable[[str, str | None], Path]] = {
+    "model": _fetch_model,
+    "tokenizer": _fetch_tokenizer,
+    "config": _fetch_config,
+    "spm": _fetch_spm,
+}

@@ -1,14 +1,12 @@
-"""A folder with config.json and safetensors <-> (config, params); `from_pretrained`.
+"""`from_pretrained`: from a model's name to the model, whatever its architecture.
 
-Every tensor is checked against the configuration (`gpt2_tensors.py`) before the first is read. The
-other architectures have files like it. Leaves out the vocabulary
-(`tokenizer.py`), downloads (`hub.py`), and pickles, which are never opened.
+Where it lies is found by `files/hub.py`; each architecture's `checkpoint.py` reads it.
 """
 
 from __future__ import annotations
 
 import os
-import warnings
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +18,7 @@ from npgpt.files.checkpoint import (
     read_raw_config,
 )
 from npgpt.files.gguf_reader import read_gguf_header
-from npgpt.files.hub import find_folder, find_gguf
+from npgpt.files.hub import Files, find_model
 from npgpt.models.bert.checkpoint import load_bert
 from npgpt.models.bert.model import BERT
 from npgpt.models.gguf import load_gguf
@@ -52,33 +50,40 @@ def from_pretrained(
     config.json or the architecture that the file names. Raises as `load_checkpoint` and
     `npgpt.models.gguf.load_gguf` do.
     """
-    float_type(dtype)  # before a download
-    if (path := find_gguf(name)) is not None:
-        config, params = load_gguf(path, float_type(dtype))
+    dtype = float_type(dtype)  # before a download
+    place = find_model(name, revision)
+    if place.suffix == ".gguf":
+        config, params = load_gguf(place, dtype)
         return Llama(config, params) if isinstance(config, LlamaConfig) else GPT2(config, params)
-    folder = find_folder(name, revision)
-    match model_type(folder / "config.json"):
+    match model_type(place):
         case "llama":
-            return Llama(*load_llama(folder, float_type(dtype)))
+            return Llama(*load_llama(place, dtype))
         case "bart" | "marian" | "transformer":
-            return Transformer(*load_transformer(folder, dtype=float_type(dtype)))
+            return Transformer(*load_transformer(place, dtype=dtype))
         case "bert":
-            return BERT(*load_bert(folder, dtype=float_type(dtype)))
-    return GPT2(*load_checkpoint(folder, dtype=dtype))
+            return BERT(*load_bert(place, dtype=dtype))
+    return GPT2(*load_checkpoint(place, dtype=dtype))
 
 
-def check_works(name: str | os.PathLike[str], command: str, revision: str | None = None) -> str:
-    """The `model_type`; ValueError, before any weights are read, where a command cannot work on it.
+def find_supported(
+    command: str,
+    name: str | os.PathLike[str],
+    revision: str | None = None,
+    files: Sequence[Files] = ("tokenizer", "model"),
+) -> Path:
+    """The place of a model, see `find_model`, on which a command works.
 
-    Args:
-        command: "trace" for `npgpt.trace`.
+    Raises ValueError, before anything but config.json is downloaded or read, where the command
+    cannot work on it: "trace", say, on a BERT.
     """
-    check_kind(kind := kind_of(name, revision), name, command)
-    return kind
+    return find_model(
+        name, revision, files=files, check=lambda place: check_supported(command, name, place)
+    )
 
 
-def check_kind(kind: str, name: str | os.PathLike[str], command: str) -> None:
-    """As `check_works`, of a `model_type` that is known already."""
+def check_supported(command: str, name: str | os.PathLike[str], place: Path) -> None:
+    """ValueError, naming the commands that do, where a command cannot work on a model."""
+    kind = model_type(place)
     working = MODEL_TYPES.get(kind, (command,))  # else loading says what is unknown
     if command not in working:
         raise ValueError(
@@ -87,17 +92,15 @@ def check_kind(kind: str, name: str | os.PathLike[str], command: str) -> None:
         )
 
 
-def kind_of(name: str | os.PathLike[str], revision: str | None = None) -> str:
-    """The `model_type` of a model, without reading its weights; of a `.gguf` its architecture."""
-    if (path := find_gguf(name)) is not None:
-        return str(read_gguf_header(path).settings.get("general.architecture"))
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # they come again when the model is loaded
-        return model_type(find_folder(name, revision, files="config") / "config.json")
+def model_type(place: Path) -> str:
+    """The `model_type` of the model at a place, see `find_model`, without reading its weights.
 
-
-def model_type(path: Path) -> str:
-    """The `model_type` in a config.json, "gpt2" if there is none; ValueError for an unknown one."""
+    Of a `.gguf` its architecture; else as config.json says, which may also be named itself, "gpt2"
+    if it says nothing. ValueError for an unknown one.
+    """
+    if place.suffix == ".gguf":
+        return str(read_gguf_header(place).settings.get("general.architecture"))
+    path = place / "config.json" if place.suffix != ".json" else place
     kind = read_raw_config(path).get("model_type", "gpt2")
     if kind not in list(MODEL_TYPES):  # a list takes any JSON value
         raise ValueError(

@@ -13,7 +13,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-from npgpt.files.hub import find_folder
+from npgpt.files.hub import find_model
 from npgpt.files.strict_json import parse_json
 
 END, UNKNOWN, PAD = "</s>", "<unk>", "<pad>"
@@ -75,7 +75,7 @@ def load_marian_tokenizer(
         raise ImportError(
             "Marian's vocabulary needs SentencePiece: pip install 'npgpt[spm]'"
         ) from None
-    folder = find_folder(name, revision, files="spm")
+    folder = find_model(name, revision, files=("spm",))
 
     def pieces_of(file: str) -> Any:
         path = folder / file

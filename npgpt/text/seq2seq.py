@@ -9,7 +9,7 @@ import os
 from collections.abc import Iterable
 from typing import Protocol
 
-from npgpt.files.hub import find_folder
+from npgpt.files.hub import find_model
 from npgpt.models.transformer.config import TransformerConfig
 from npgpt.text.character_tables import CharacterTables
 from npgpt.text.marian_tokenizer import load_marian_tokenizer
@@ -37,7 +37,7 @@ def load_seq2seq_tokenizer(
         return CharacterTables(config)
     if config.model_type == "marian":
         return load_marian_tokenizer(name, revision=revision)
-    folder = find_folder(name, revision, files="config")
+    folder = find_model(name, revision, files=("config",))
     raise ValueError(
         f"{folder} is a {config.model_type}, whose vocabulary is not read here; give --ids."
     )

@@ -17,7 +17,7 @@ from typing import Any, Literal
 import numpy as np
 import tiktoken
 
-from npgpt.files.hub import find_folder, find_gguf
+from npgpt.files.hub import find_model
 from npgpt.text.gguf_vocabulary import read_gguf_vocabulary
 from npgpt.text.text_pieces import (
     GPT2_SPLIT,
@@ -35,12 +35,13 @@ Disallowed = Literal["all"] | Collection[str]
 def load_tokenizer(name: str | os.PathLike[str], *, revision: str | None = None) -> Tokenizer:
     """The tokenizer of a model: a folder, `weights/NAME`, a hub id (at `revision`), a `.gguf` file.
 
-    Raises what `npgpt.files.hub.find_folder`, `tokenizer_from_folder` and
+    Raises what `npgpt.files.hub.find_model`, `tokenizer_from_folder` and
     `npgpt.text.gguf_vocabulary.read_gguf_vocabulary` raise.
     """
-    if (path := find_gguf(name)) is not None:
-        return _tokenizer(path, read_gguf_vocabulary(path))
-    return tokenizer_from_folder(find_folder(name, revision, files="tokenizer"))
+    place = find_model(name, revision, files=("tokenizer",))
+    if place.suffix == ".gguf":
+        return _tokenizer(place, read_gguf_vocabulary(place))
+    return tokenizer_from_folder(place)
 
 
 def tokenizer_from_folder(folder: Path) -> Tokenizer:

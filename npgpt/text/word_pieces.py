@@ -11,7 +11,7 @@ import os
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from npgpt.files.hub import find_folder
+from npgpt.files.hub import find_model
 from npgpt.files.strict_json import parse_json
 
 ROLES = ("unk_token", "cls_token", "sep_token", "pad_token", "mask_token")
@@ -37,7 +37,7 @@ def load_word_pieces(name: str | os.PathLike[str], *, revision: str | None = Non
         raise ImportError(
             "BERT's word pieces need the package tokenizers: pip install 'npgpt[bert]'"
         ) from None
-    folder = find_folder(name, revision, files="tokenizer")
+    folder = find_model(name, revision, files=("tokenizer",))
     whole, vocabulary = folder / "tokenizer.json", folder / "vocab.txt"
     settings = _settings(folder / "tokenizer_config.json")
     if whole.is_file():

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from npgpt import cli
-from npgpt.models.auto import check_works, from_pretrained
+from npgpt.models.auto import find_supported, from_pretrained
 from npgpt.models.causal import check_positions
 from npgpt.text.labels import labeller, visible
 from npgpt.trace.journey import (
@@ -43,10 +43,10 @@ def main(argv: Sequence[str]) -> int:
     """Run the command; returns the exit code."""
     args = _parser().parse_args(argv)
     _check(args)
-    check_works(args.model, "trace", args.revision)
+    place = find_supported("trace", args.model, args.revision, ("model",))
     tokenizer = _load_tokenizer(args)
     ids = _read_ids(args, tokenizer)
-    model = from_pretrained(args.model, dtype=cli.DTYPES[args.dtype], revision=args.revision)
+    model = from_pretrained(place, dtype=cli.DTYPES[args.dtype])
     _check_numbers(args, parts_of(model), len(ids))
     check_positions(np.arange(len(ids)), model.context)  # beyond it a Llama turns on, untrained
     _check_memory(parts_of(model), len(ids), np.dtype(args.dtype).itemsize)

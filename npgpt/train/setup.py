@@ -15,8 +15,7 @@ import numpy as np
 
 from npgpt import cli
 from npgpt.files.atomic import clear_litter
-from npgpt.files.hub import find_gguf
-from npgpt.models.auto import check_works, from_pretrained
+from npgpt.models.auto import find_supported, from_pretrained
 from npgpt.models.gpt2.config import GPT2Config, init_params
 from npgpt.models.gpt2.model import GPT2
 from npgpt.models.llama.model import Llama
@@ -122,13 +121,13 @@ def _initial_model(settings: argparse.Namespace) -> GPT2 | Llama | None:
     """The checkpoint to fine-tune, with the dropout asked for."""
     if settings.init is None:
         return None
-    if (path := find_gguf(settings.init)) is not None:
+    place = find_supported("train", settings.init)
+    if place.suffix == ".gguf":
         raise ValueError(
             f"a run starts from a folder, whose vocabulary files it keeps, but {settings.init!r} "
-            f"is the file {path}."
+            f"is the file {place}."
         )
-    check_works(settings.init, "train")
-    model: GPT2 | Llama = from_pretrained(settings.init, dtype=cli.DTYPES[settings.dtype])
+    model: GPT2 | Llama = from_pretrained(place, dtype=cli.DTYPES[settings.dtype])
     if isinstance(model, Llama):
         model.config = replace(model.config, attention_dropout=settings.dropout)
     else:

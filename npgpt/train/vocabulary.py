@@ -11,7 +11,7 @@ from pathlib import Path
 
 from npgpt.decoding.causal import end_of_text_ids
 from npgpt.files.atomic import replacing
-from npgpt.files.hub import TOKENIZER_FILES, find_folder
+from npgpt.files.hub import TOKENIZER_FILES, find_model
 from npgpt.models.gpt2.model import GPT2
 from npgpt.models.llama.model import Llama
 from npgpt.text.byte_pairs import byte_alphabet
@@ -37,7 +37,7 @@ def write_vocabulary(folder: Path, source: str | None) -> None:
             vocab_path.write_text(json.dumps(vocab, ensure_ascii=False), encoding="utf-8")
             merges_path.write_text("#version: 0.2\n", encoding="utf-8")
         return
-    origin = find_folder(source, files="tokenizer")
+    origin = find_model(source, files=("tokenizer",))
     for name in TOKENIZER_FILES:
         if (origin / name).is_file():
             with replacing(folder / name) as (temporary,):

@@ -71,7 +71,7 @@ def test_weights_are_never_opened(described, tmp_path):
 )
 def test_presets_need_neither_network_nor_folder(described, name, total, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(describe, "find_folder", lambda *_, **__: pytest.fail("looked for it"))
+    monkeypatch.setattr(describe, "find_supported", lambda *_, **__: pytest.fail("looked for it"))
     preset = described(name)
     assert preset["parameters"]["total"] == total
     assert preset["config"]["n_embd"] // preset["config"]["n_head"] == 64
@@ -81,13 +81,13 @@ def test_a_hub_id_is_asked_for_its_configuration_alone(described, monkeypatch, t
     write_config(tmp_path, tiny_config().to_dict())
     asked = []
 
-    def find_folder(name: str, *, files: str) -> Path:
-        asked.append((name, files))
+    def find_supported(command: str, name: str, *, files: tuple[str, ...]) -> Path:
+        asked.append((command, name, files))
         return tmp_path
 
-    monkeypatch.setattr(describe, "find_folder", find_folder)
+    monkeypatch.setattr(describe, "find_supported", find_supported)
     assert described("owner/tiny")["config"]["n_layer"] == 2
-    assert asked == [("owner/tiny", "config")]
+    assert asked == [("describe", "owner/tiny", ("config",))]
 
 
 @pytest.mark.parametrize(

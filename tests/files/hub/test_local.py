@@ -7,7 +7,7 @@ import sys
 import pytest
 
 from npgpt.files import hub as hub_module
-from npgpt.files.hub import find_folder
+from npgpt.files.hub import find_model
 from tests.files.hub.stand_in import refusal
 
 
@@ -15,10 +15,10 @@ def test_an_existing_folder_is_taken_as_it_is(tmp_path, monkeypatch):
     (tmp_path / "home" / "model").mkdir(parents=True)
     monkeypatch.setenv("HOME", str(tmp_path / "home"))
     monkeypatch.setenv("USERPROFILE", str(tmp_path / "home"))
-    assert find_folder(tmp_path / "home") == tmp_path / "home"
-    assert find_folder("~/model") == tmp_path / "home" / "model"
+    assert find_model(tmp_path / "home") == tmp_path / "home"
+    assert find_model("~/model") == tmp_path / "home" / "model"
     monkeypatch.chdir(tmp_path)
-    assert find_folder("./home/model").samefile(tmp_path / "home" / "model")
+    assert find_model("./home/model").samefile(tmp_path / "home" / "model")
 
 
 @pytest.mark.parametrize("name", ["tiny", "weights/tiny"])
@@ -28,12 +28,12 @@ def test_weights_are_found_here_in_the_package_and_in_the_clone(tmp_path, monkey
     (tmp_path / "here").mkdir(exist_ok=True)
     monkeypatch.chdir(tmp_path / "here")
     monkeypatch.setattr(hub_module, "PACKAGE", tmp_path / "clone" / "npgpt")
-    assert find_folder(name).samefile(tmp_path / root / "tiny")
+    assert find_model(name).samefile(tmp_path / root / "tiny")
 
 
 def test_a_revision_of_a_folder_is_ignored_aloud(tmp_path):
     with pytest.warns(UserWarning, match="revision 'v1' is ignored"):
-        assert find_folder(tmp_path, "v1") == tmp_path
+        assert find_model(tmp_path, "v1") == tmp_path
 
 
 @pytest.mark.parametrize(
@@ -81,6 +81,6 @@ def test_a_file_or_an_empty_name_is_refused(tmp_path):
 def test_without_huggingface_hub_folders_still_work(environment, tmp_path, monkeypatch):
     with monkeypatch.context() as without:
         without.setitem(sys.modules, "huggingface_hub", None)
-        assert find_folder(tmp_path) == tmp_path
+        assert find_model(tmp_path) == tmp_path
         with pytest.raises(ImportError, match="pip install huggingface_hub"):
-            find_folder("small")
+            find_model("small")

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from npgpt.files.hub import find_folder
+from npgpt.files.hub import find_model
 from tests.files.hub.stand_in import TOKEN, refusal
 
 
@@ -55,14 +55,14 @@ def test_a_pickle_is_refused_and_never_asked_for(environment, hub):
 @pytest.mark.parametrize("files", ["model", "tokenizer"])
 def test_offline_what_is_not_in_the_cache_is_refused(environment, hub, files):
     environment(HF_HUB_OFFLINE="1")
-    text = refusal(FileNotFoundError, "small", files=files)
+    text = refusal(FileNotFoundError, "small", files=(files,))
     assert "'small' is not in the cache and HF_HUB_OFFLINE is set: unset it" in text
     assert not hub.log
 
 
 def test_offline_a_cache_without_the_weights_is_refused(environment, hub, whole):
     hub.add("small", {**whole, "tokenizer.json": b"{}"})
-    folder = find_folder("small")
+    folder = find_model("small")
     (folder / "model.safetensors").unlink()
     environment(HF_HUB_OFFLINE="1")
     assert refusal(FileNotFoundError, "small").startswith("model.safetensors of 'small' is not in")
@@ -72,7 +72,7 @@ def test_offline_a_cache_without_the_weights_is_refused(environment, hub, whole)
 def test_without_a_network_the_reason_is_given(environment, files, monkeypatch):
     monkeypatch.setattr(time, "sleep", lambda _: None)
     environment(HF_ENDPOINT="http://127.0.0.1:1")
-    text = refusal(FileNotFoundError, "small", files=files)
+    text = refusal(FileNotFoundError, "small", files=(files,))
     assert "http://127.0.0.1:1 did not give it (" in text
     assert "refused" in text
     assert "check the network, HF_ENDPOINT and HF_TOKEN, or name a folder." in text
