@@ -18,7 +18,7 @@ from functools import reduce
 
 import numpy as np
 
-from npgpt.ops.threads import each_with_products, thread_count
+from npgpt.ops.threads import parallel_blas, thread_count
 
 ROWS, KEYS = 128, 1024  # sizes of a tile; measured, but anything near is as good
 MANY = 1 << 19  # scores from which several threads are quicker
@@ -166,7 +166,7 @@ def _each_part(function: Callable[[Part], object], q: np.ndarray, k: np.ndarray)
     if q.ndim > 2:
         parts = [(*text, slice(h, h + size)) for text in texts for h in range(0, heads, size)]
     if many:
-        each_with_products(function, parts)
+        parallel_blas(function, parts)
     else:
         for part in parts:
             function(part)

@@ -6,6 +6,8 @@ Leaves out: the position table (`position.py`), and the same table read the othe
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 
 Saved = tuple[np.ndarray, tuple[int, ...]]  # ids, table.shape
@@ -67,3 +69,18 @@ def check_rows(ids: np.ndarray, table: np.ndarray, what: str) -> None:
             f"{what} {ids[where]} at index {list(where)} has no row: "
             f"the table holds 0..{len(table) - 1}."
         )
+
+
+def check_ids(ids: Any, name: str = "ids") -> np.ndarray:
+    """As an array; ValueError unless it is [T] or [B, T] and not empty."""
+    ids = np.asarray(ids)
+    if ids.ndim not in (1, 2) or ids.size == 0:
+        shape = [*ids.shape]
+        raise ValueError(f"{name} must be [T] or [B, T] and not empty, but have shape {shape}.")
+    return ids
+
+
+def check_shape(name: str, array: np.ndarray, wanted: tuple[int, ...]) -> None:
+    """Raise ValueError unless what goes with ids has the shape that they want."""
+    if array.shape != wanted:
+        raise ValueError(f"{name} has shape {[*array.shape]}, but these ids want {[*wanted]}.")

@@ -27,15 +27,15 @@ OPENBLAS_RESTS = "OPENBLAS_THREAD_TIMEOUT" in os.environ
 _blas_is_held = Lock()
 
 
-def each(function: Callable[[Part], object], parts: Iterable[Part]) -> None:
+def parallel(function: Callable[[Part], object], parts: Iterable[Part]) -> None:
     """Call `function` with every part; what one of them raises is raised here.
 
-    For work without matrix products, as BLAS has threads of its own; else `each_with_products`.
+    For work without matrix products, as BLAS has threads of its own; else `parallel_blas`.
     """
     _in_threads(function, parts, thread_count())
 
 
-def each_with_products(function: Callable[[Part], object], parts: Iterable[Part]) -> None:
+def parallel_blas(function: Callable[[Part], object], parts: Iterable[Part]) -> None:
     """The same for work with matrix products, which each part then does on its own thread.
 
     Threads that each ask for all the threads of BLAS wait for one another, so BLAS is held to one

@@ -11,9 +11,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from npgpt.models.gpt2.block import BlockSaved as GPT2Block
 from npgpt.models.gpt2.model import GPT2, GPT2Saved
-from npgpt.models.llama.block import BlockSaved as LlamaBlock
+from npgpt.models.gpt2.model import BlockSaved as GPT2Block
+from npgpt.models.llama.model import BlockSaved as LlamaBlock
 from npgpt.models.llama.model import Llama, LlamaSaved
 from npgpt.ops.layer_norm import layer_norm_forward
 from npgpt.ops.rms_norm import rms_norm_forward

@@ -12,7 +12,7 @@ import pytest
 import npgpt
 from npgpt.compare.activations import collect_stations
 from npgpt.models.bert import heads as bert_heads
-from npgpt.models.bert import layer as bert_layer
+from npgpt.models.bert import model as bert_model
 from npgpt.models.bert.model import BERT
 from tests.compare.ports import report_on
 from tests.models.tiny_bert import random_bert
@@ -88,19 +88,19 @@ def test_a_square_matrix_transposed(model, tmp_path, part):
 
 WIRING: dict[str, tuple[Any, str, Callable[[Any], Any], str]] = {
     "a causal mask": (
-        bert_layer,
+        bert_model,
         "query_attention_forward",
         lambda f: lambda x, *a, mask, **o: f(x, *a, mask=np.tri(len(x), dtype=bool), **o),
         "encoder.layer.0.attention.self.probs",
     ),
     "no scale": (
-        bert_layer,
+        bert_model,
         "query_attention_forward",
         lambda f: lambda *a, divisor, **o: f(*a, divisor=1.0, **o),
         "encoder.layer.0.attention.self.probs",
     ),
     "no norm between": (
-        bert_layer,
+        bert_model,
         "layer_norm_forward",
         lambda _: lambda x, *_, **__: (x, None),
         "encoder.layer.0.attention.output.LayerNorm",

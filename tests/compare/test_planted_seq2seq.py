@@ -13,13 +13,13 @@ from npgpt.compare.activations import collect_stations
 from npgpt.models.transformer import (
     embedding as transformer_embedding,
 )
+from npgpt.models.transformer import layers
 from npgpt.models.transformer import (
     model as transformer,
 )
 from npgpt.models.transformer import (
     stacks as transformer_stacks,
 )
-from npgpt.models.transformer import sublayers
 from npgpt.models.transformer.model import Transformer
 from npgpt.ops.sinusoids import sinusoids
 from tests.compare.ports import report_on
@@ -108,7 +108,7 @@ WIRING: dict[str, tuple[Any, str, Callable[[Any], Any], str]] = {
         "decoder.layers.0.encoder_attn.probs",
     ),
     "another eps": (
-        sublayers,
+        layers,
         "EPS",
         lambda _: 1e-3,
         "encoder.layers.0.self_attn_layer_norm",

@@ -183,7 +183,7 @@ def test_what_a_neuron_pushes_is_what_the_logits_lose_without_it(model, seen, pl
 
 def turns_of(seen):
     """Cosine and sine [T, d_h/2] that the last block saved."""
-    saved = seen.saved.blocks[-1].self_attn.turns
+    saved = seen.saved.blocks[-1].self_attn.cos_sin
     return [each.reshape(T, d_h // 2) for each in saved]
 
 
