@@ -1,6 +1,6 @@
 """Multi-head self-attention as GPT-2 stores it: one matrix for queries, keys and values.
 
-Leaves out matrices that are stored apart, and queries that look at another text (`multi_head.py`).
+Matrices that are stored apart, and queries that look at another text, are in `multi_head.py`.
 """
 
 from __future__ import annotations

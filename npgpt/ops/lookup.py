@@ -1,7 +1,7 @@
 """Token embedding: turn ids into vectors by taking rows of a table (article chapter 5).
 
-Leaves out: the position table (`position.py`), and the same table read the other way round
-(`lm_head.py`).
+The position table is in `position.py`; the token table read the other way round, from vectors to
+logits, in `lm_head.py`.
 """
 
 from __future__ import annotations

@@ -6,8 +6,8 @@ turn, each with its own frequency; pair i is made of the coordinates i and i + d
 Face lays them out.
 
 The four ways to choose the frequencies (`*_frequencies`, float64 [d_h/2]) are Hugging Face's
-`rope_type` "default", "linear", "dynamic" and "llama3". Left out: yarn, longrope, turning a part of
-a head.
+`rope_type` "default", "linear", "dynamic" and "llama3". Leaves out yarn, longrope, and turning
+a part of a head.
 """
 
 from __future__ import annotations
