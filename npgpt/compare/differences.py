@@ -13,6 +13,7 @@ from typing import NamedTuple
 import numpy as np
 
 from npgpt.compare.activations import GRAD
+from npgpt.ops.softmax import log_softmax
 
 OK, BEYOND, NOT_FINITE = "ok", "beyond", "NaN/inf"
 
@@ -147,7 +148,7 @@ def logits_difference(ours: np.ndarray, theirs: np.ndarray, *, top: int = 5) -> 
         row = ours[parting]
         gap = float(row[ours_best[parting]] - row[theirs_best[parting]])
     with np.errstate(all="ignore"):  # NaN and infinite logits have been reported by then
-        log_p, log_q = _log_softmax(ours), _log_softmax(theirs)
+        log_p, log_q = log_softmax(ours), log_softmax(theirs)
         kl = np.maximum((np.exp(log_p) * (log_p - log_q)).sum(axis=-1), 0)  # [T]
     return LogitsDifference(
         positions=len(ours),
@@ -164,12 +165,6 @@ def logits_difference(ours: np.ndarray, theirs: np.ndarray, *, top: int = 5) -> 
 def _likeliest(log_probs: np.ndarray, top: int) -> list[tuple[int, float]]:
     ids = np.argsort(-log_probs, kind="stable")[:top]
     return [(int(i), float(np.exp(log_probs[i]))) for i in ids]
-
-
-def _log_softmax(logits: np.ndarray) -> np.ndarray:
-    shifted = logits - logits.max(axis=-1, keepdims=True)
-    log_probs: np.ndarray = shifted - np.log(np.exp(shifted).sum(axis=-1, keepdims=True))
-    return log_probs
 
 
 def norm_of(array: np.ndarray) -> float:
