@@ -83,16 +83,15 @@ def difference(
 
     `allowed` is the largest ‖Δ‖ that is ok, `size` what it is relative to, None: ‖ours‖.
 
-    NaN or infinity on either side, be it on both, is never ok.
+    NaN or infinity is never ok: on one side, on both at the same place, or in `allowed`.
     """
     with np.errstate(invalid="ignore", over="ignore"):
         delta = np.subtract(theirs, ours, dtype=np.float64)
         apart = np.abs(delta)
         distance, norm = float(np.linalg.norm(delta)), norm_of(ours) if size is None else size
-    finite = np.isfinite(apart)
-    place = int(np.where(finite, apart, np.inf).argmax())
+    place = int(np.where(np.isfinite(apart), apart, np.inf).argmax())
     worst = tuple(int(i) for i in np.unravel_index(place, apart.shape))
-    verdict = BEYOND if not distance <= allowed else OK
+    finite = math.isfinite(apart[worst]) and math.isfinite(allowed)
     return Difference(
         station=station,
         max_abs=float(apart.max()),
@@ -101,8 +100,8 @@ def difference(
         worst=worst,
         ours=float(ours[worst]),
         theirs=float(theirs[worst]),
-        share=_ratio(distance, allowed) if finite.all() else math.inf,
-        verdict=verdict if finite.all() else NOT_FINITE,
+        share=_ratio(distance, allowed) if finite else math.inf,
+        verdict=NOT_FINITE if not finite else OK if distance <= allowed else BEYOND,
     )
 
 
@@ -141,13 +140,13 @@ def logits_difference(ours: np.ndarray, theirs: np.ndarray, *, top: int = 5) -> 
     """Argmax agreement, KL divergence, and the likeliest next tokens of logits [T, V]."""
     ours, theirs = ours.astype(np.float64), theirs.astype(np.float64)
     ours_best, theirs_best = ours.argmax(axis=-1), theirs.argmax(axis=-1)  # [T]
-    partings = np.flatnonzero(ours_best != theirs_best)
+    unordered = np.isnan(ours).any(axis=-1) | np.isnan(theirs).any(axis=-1)  # no argmax there
+    partings = np.flatnonzero((ours_best != theirs_best) | unordered)
     parting = int(partings[0]) if partings.size else None
     gap = 0.0
-    if parting is not None:
-        row = ours[parting]
-        gap = float(row[ours_best[parting]] - row[theirs_best[parting]])
     with np.errstate(all="ignore"):  # NaN and infinite logits have been reported by then
+        if parting is not None:
+            gap = float(ours[parting, ours_best[parting]] - ours[parting, theirs_best[parting]])
         log_p, log_q = log_softmax(ours), log_softmax(theirs)
         kl = np.maximum((np.exp(log_p) * (log_p - log_q)).sum(axis=-1), 0)  # [T]
     return LogitsDifference(
@@ -168,8 +167,9 @@ def _likeliest(log_probs: np.ndarray, top: int) -> list[tuple[int, float]]:
 
 
 def norm_of(array: np.ndarray) -> float:
-    """‖array‖, computed in float64."""
-    return float(np.linalg.norm(array.astype(np.float64)))
+    """‖array‖, computed in float64; infinite where it overflows."""
+    with np.errstate(over="ignore"):
+        return float(np.linalg.norm(array.astype(np.float64)))
 
 
 def _ratio(part: float, whole: float) -> float:

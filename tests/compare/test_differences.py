@@ -56,6 +56,18 @@ def test_what_is_not_finite_is_never_ok(value, sides):
     assert (row.verdict, row.worst, row.share) == ("NaN/inf", (1, 2), math.inf)
 
 
+@pytest.mark.parametrize("allowed", [math.inf, math.nan])
+def test_a_tolerance_that_is_not_finite_excuses_nothing(allowed):
+    row = difference("grad.k", np.ones(2), np.array([1.0, 5.0]), allowed=allowed, size=allowed)
+    assert (row.verdict, row.worst, row.share) == ("NaN/inf", (1,), math.inf)
+
+
+def test_numbers_whose_norm_overflows_are_not_ok():
+    ours = np.full(3, 1e200)
+    allowed = allowed_by_rounding("h.0", ours, 0.0, "float64")
+    assert difference("h.0", ours, np.zeros(3), allowed=allowed).verdict == "NaN/inf"
+
+
 def test_zeros_against_zeros_and_against_something():
     zeros = np.zeros(3)
     same = difference("grad.a", zeros, zeros, allowed=0.0)
@@ -158,7 +170,14 @@ def test_equal_logits():
     assert found.ours == found.theirs
 
 
-def test_logits_that_are_not_finite_give_nan():
-    logits = np.ones((2, 3))
-    logits[1, 1] = np.nan
-    assert math.isnan(logits_difference(np.ones((2, 3)), logits).kl_max)
+@pytest.mark.parametrize("value", [np.nan, np.inf])
+@pytest.mark.parametrize("sides", ["ours", "theirs", "both"])
+def test_logits_that_are_not_finite_have_no_divergence_and_nan_no_argmax(value, sides):
+    ours, theirs = np.ones((3, 4)), np.ones((3, 4))
+    for array in {"ours": [ours], "theirs": [theirs], "both": [ours, theirs]}[sides]:
+        array[1, 0] = value  # where the argmax is in any case
+    found = logits_difference(ours, theirs)
+    assert math.isnan(found.kl_mean)
+    assert math.isnan(found.kl_max)
+    agrees = not math.isnan(value)
+    assert (found.agreeing, found.parting) == ((3, None) if agrees else (2, 1))
