@@ -152,7 +152,7 @@ def test_logits_by_hand():
     """p = (1/2, 1/4, 1/4) against q = (1/4, 1/2, 1/4): KL = 1/2 log 2 - 1/4 log 2."""
     p, q = np.log([2.0, 1, 1]), np.log([1.0, 2, 1])
     found = logits_difference(np.array([p, p]), np.array([p + 7, q]))
-    assert (found.positions, found.agreeing, found.parting) == (2, 1, 1)
+    assert (found.positions, found.agreeing, found.first_disagreement) == (2, 1, 1)
     assert found.gap == pytest.approx(math.log(2))
     assert found.kl_max == pytest.approx(math.log(2) / 4)
     assert found.kl_mean == pytest.approx(math.log(2) / 8)
@@ -164,7 +164,7 @@ def test_logits_by_hand():
 def test_equal_logits():
     logits = np.random.default_rng(0).standard_normal((4, 30)).astype(np.float32)
     found = logits_difference(logits, logits)
-    assert (found.agreeing, found.parting, found.gap) == (4, None, 0)
+    assert (found.agreeing, found.first_disagreement, found.gap) == (4, None, 0)
     assert found.kl_max == 0
     assert len(found.ours) == 5
     assert found.ours == found.theirs
@@ -180,4 +180,4 @@ def test_logits_that_are_not_finite_have_no_divergence_and_nan_no_argmax(value, 
     assert math.isnan(found.kl_mean)
     assert math.isnan(found.kl_max)
     agrees = not math.isnan(value)
-    assert (found.agreeing, found.parting) == ((3, None) if agrees else (2, 1))
+    assert (found.agreeing, found.first_disagreement) == ((3, None) if agrees else (2, 1))
