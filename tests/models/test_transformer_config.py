@@ -7,9 +7,8 @@ import math
 import numpy as np
 import pytest
 
-from npgpt.models.transformer.config import TransformerConfig
+from npgpt.models.transformer.config import TransformerConfig, param_shapes
 from npgpt.models.transformer.model import Transformer
-from npgpt.models.transformer.params import param_shapes
 from npgpt.ops.activation import ACTIVATIONS
 from tests.models.tiny_transformer import SIZES, random_transformer
 

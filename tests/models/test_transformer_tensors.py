@@ -11,8 +11,9 @@ import pytest
 
 import npgpt
 from npgpt.files.safetensors_file import read_tensors, write_tensors
+from npgpt.models.transformer.checkpoint import LAYOUT
+from npgpt.models.transformer.config import param_shapes
 from npgpt.models.transformer.model import Transformer
-from npgpt.models.transformer.params import is_matrix, param_shapes
 from npgpt.ops.sinusoids import sinusoids_in_halves
 from tests.models.small_checkpoints import assert_same
 from tests.models.tiny_transformer import DIALECTS, random_transformer
@@ -67,8 +68,8 @@ def test_matrices_are_stored_out_in_and_tables_are_not(tmp_path) -> None:
     model, tensors = save(tmp_path, {"model_type": "bart"}), stored(tmp_path)
     for name, param in model.params.items():
         found = tensors[name if name == "final_logits_bias" else f"model.{name}"]
-        np.testing.assert_array_equal(found, param.T if is_matrix(name) else param, name)
-    assert is_matrix(SQUARE.removeprefix("model."))
+        np.testing.assert_array_equal(found, param.T if LAYOUT.is_matrix(name) else param, name)
+    assert LAYOUT.is_matrix(SQUARE.removeprefix("model."))
     raw = json.loads((tmp_path / "config.json").read_text(encoding="utf-8"))
     assert raw["architectures"] == ["BartForConditionalGeneration"]
     assert (raw["model_type"], raw["dtype"]) == ("bart", "float32")

@@ -13,8 +13,7 @@ from numpy.typing import DTypeLike
 from npgpt.files.checkpoint import check_saved, read_raw_config, write_checkpoint
 from npgpt.files.safetensors_file import read_tensor
 from npgpt.files.tensors import Copy, Layout, as_stored, find_tensors, load_params
-from npgpt.models.transformer.config import TransformerConfig
-from npgpt.models.transformer.params import param_shapes
+from npgpt.models.transformer.config import TransformerConfig, param_shapes
 from npgpt.ops.sinusoids import sinusoids_in_halves
 
 HEAD, LOGITS_BIAS = "lm_head.weight", "final_logits_bias"

@@ -12,8 +12,7 @@ from typing import NamedTuple
 import numpy as np
 
 from npgpt.models.common import Params, Pass, of, put, station
-from npgpt.models.transformer.config import TransformerConfig
-from npgpt.models.transformer.params import FIRST_POSITION
+from npgpt.models.transformer.config import FIRST_POSITION, TransformerConfig
 from npgpt.models.transformer.sublayers import EPS
 from npgpt.ops import dropout, layer_norm, lookup, position
 from npgpt.ops.dropout import dropout_backward, dropout_forward
