@@ -33,9 +33,8 @@ from plots import pyplot
 from show import claim, heading
 
 from npgpt.cli import run
-from npgpt.models.transformer.config import TransformerConfig
+from npgpt.models.transformer.config import TransformerConfig, init_params
 from npgpt.models.transformer.model import Transformer
-from npgpt.models.transformer.params import init_params
 from npgpt.train.optim import adamw_step, inverse_sqrt_learning_rate, new_adamw_state
 
 CONFIG = TransformerConfig(

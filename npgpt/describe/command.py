@@ -31,7 +31,7 @@ from npgpt.files.checkpoint import read_raw_config
 from npgpt.files.gguf_reader import read_gguf_header
 from npgpt.models.auto import find_supported, model_type
 from npgpt.models.bert.config import BERTConfig
-from npgpt.models.gguf_config import gguf_config
+from npgpt.models.gguf import gguf_config
 from npgpt.models.gpt2.config import GPT2Config
 from npgpt.models.llama.config import LlamaConfig
 from npgpt.models.transformer.config import TransformerConfig

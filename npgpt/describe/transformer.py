@@ -10,8 +10,7 @@ from typing import Any
 
 from npgpt.describe import tables as describe_tables
 from npgpt.describe.tables import Line, Wanted, by_path, several, texts, total_of
-from npgpt.models.transformer.config import TransformerConfig
-from npgpt.models.transformer.params import param_shapes
+from npgpt.models.transformer.config import TransformerConfig, param_shapes
 
 PRESETS = {
     "transformer-base": TransformerConfig(),

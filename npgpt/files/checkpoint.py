@@ -1,14 +1,12 @@
 """The files of a checkpoint, whatever the architecture: config.json, and tensors by name.
 
-Which tensor is which parameter is each architecture's own matter (`gpt2_tensors.py` and its
-neighbours).
+Which tensor is which parameter: `tensors.py`.
 """
 
 from __future__ import annotations
 
 import json
 import os
-import warnings
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -57,21 +55,6 @@ def stored_tensors(folder: Path) -> tuple[Path, dict[str, Entry]]:
     raise FileNotFoundError(f"{folder} has neither {single.name} nor {index.name}{hint}.")
 
 
-def as_float(array: np.ndarray, dtype: np.dtype) -> np.ndarray:
-    """In this dtype, without a copy if it is already."""
-    with np.errstate(over="ignore"):  # becomes infinite, and is reported as such
-        return array.astype(dtype, copy=False)
-
-
-def warn_of_broken(params: Mapping[str, np.ndarray], source: Path) -> None:
-    """Warn of values that are not finite."""
-    # min and max are NaN where any value is, and need no second array.
-    if broken := [n for n, a in params.items() if not np.isfinite([a.min(), a.max()]).all()]:
-        warnings.warn(
-            f"{source}: NaN or infinite values in {shortened(broken)}.", UserWarning, stacklevel=3
-        )
-
-
 def write_checkpoint(
     folder: str | os.PathLike[str], raw: dict[str, Any], tensors: Mapping[str, np.ndarray]
 ) -> None:
@@ -112,12 +95,3 @@ def check_saved(params: Mapping[str, np.ndarray], shapes: Mapping[str, tuple[int
             "not all float32, float64, or float16 to halve the file."
         )
     return dtypes[0]
-
-
-def check_tied(head: np.ndarray, wte: np.ndarray, source: Path, name: str = "wte.weight") -> None:
-    """Raise ValueError where a stored copy of the table, superfluous by tying, differs from it."""
-    if not np.array_equal(as_float(head, wte.dtype), wte, equal_nan=True):
-        raise ValueError(
-            f"{source}: 'lm_head.weight' differs from '{name}', but by config.json the two are "
-            "tied; set tie_word_embeddings to false to keep the head."
-        )

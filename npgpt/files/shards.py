@@ -38,7 +38,7 @@ def read_sharded_header(index: Path) -> dict[str, Entry]:
                 f"{index.with_name(shard)}: ignored, for {index.name} does not list them there: "
                 f"{shortened(unlisted)}.",
                 UserWarning,
-                stacklevel=4,
+                stacklevel=5,
             )
     return {name: headers[shard][name] for name, shard in weight_map.items()}
 

@@ -13,10 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import DTypeLike
 
-from npgpt.files.checkpoint import (
-    float_type,
-    read_raw_config,
-)
+from npgpt.files.checkpoint import float_type, read_raw_config
 from npgpt.files.gguf_reader import read_gguf_header
 from npgpt.files.hub import Files, find_model
 from npgpt.models.bert.checkpoint import load_bert
@@ -57,7 +54,7 @@ def from_pretrained(
         return Llama(config, params) if isinstance(config, LlamaConfig) else GPT2(config, params)
     match model_type(place):
         case "llama":
-            return Llama(*load_llama(place, dtype))
+            return Llama(*load_llama(place, dtype=dtype))
         case "bart" | "marian" | "transformer":
             return Transformer(*load_transformer(place, dtype=dtype))
         case "bert":

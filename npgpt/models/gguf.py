@@ -1,26 +1,33 @@
 """Models in a `.gguf` file, llama.cpp's format: architectures llama and gpt2.
 
-The configuration comes from the file's settings (`gguf_config.py`); tensors are renamed, the rows
-of queries and keys put in Hugging Face's order, and matrices turned to [in, out]. Leaves out
-writing, experts, and computing with packed weights.
+The configuration comes from the file's settings; tensors are renamed, the rows of queries and keys
+put in Hugging Face's order, and matrices turned to [in, out]. Leaves out writing, experts, and
+computing with packed weights.
 """
 
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
 from npgpt.files.gguf_reader import Header, read_gguf_header, read_gguf_tensor
 from npgpt.files.shards import shortened
+from npgpt.files.tensors import Layout, Shapes
 from npgpt.models.common import Params
-from npgpt.models.gguf_config import ROPE_FREQS, gguf_config
+from npgpt.models.gpt2.checkpoint import OUT_IN as GPT2_LAYOUT
 from npgpt.models.gpt2.config import GPT2Config
 from npgpt.models.gpt2.config import param_shapes as gpt2_shapes
+from npgpt.models.llama.checkpoint import LAYOUT as LLAMA_LAYOUT
 from npgpt.models.llama.config import LlamaConfig
 from npgpt.models.llama.config import param_shapes as llama_shapes
+from npgpt.ops.rope import default_frequencies, llama3_frequencies
 
+ROPE_FREQS = "rope_freqs.weight"  # llama3's factors, one for each pair
+# llama.cpp's name of a part -> npgpt's
 LLAMA_NAMES = {
     "token_embd": "embed_tokens",
     "output_norm": "norm",
@@ -57,48 +64,66 @@ def load_gguf(path: Path, dtype: np.dtype) -> tuple[LlamaConfig | GPT2Config, Pa
     """
     header = read_gguf_header(path)
     config = gguf_config(header)
-    if isinstance(config, LlamaConfig):
-        return config, _params(header, llama_shapes(config), "layers", LLAMA_NAMES, dtype)
-    return config, _params(header, gpt2_shapes(config), "h", GPT2_NAMES, dtype)
+    if isinstance(config, GPT2Config):
+        return config, _params(header, gpt2_shapes(config), GPT2_LAYOUT, GPT2_NAMES, dtype)
+    params = _params(header, llama_shapes(config), LLAMA_LAYOUT, LLAMA_NAMES, dtype)
+    for name in params:
+        if name.endswith("q_proj.weight"):
+            params[name] = unpermute(params[name], config.num_attention_heads)
+        elif name.endswith("k_proj.weight"):
+            params[name] = unpermute(params[name], config.n_kv_head)
+    return config, params
+
+
+def gguf_config(header: Header) -> GPT2Config | LlamaConfig:
+    """The configuration that a file's settings describe; ValueError for another architecture."""
+    model_type = header.settings.get("general.architecture")
+    if model_type == "llama":
+        return _llama_config(header)
+    if model_type == "gpt2":
+        return _gpt2_config(header)
+    raise ValueError(
+        f"{header.path}: the architecture is {model_type!r}; npgpt loads llama and gpt2."
+    )
+
+
+def unpermute(weight: np.ndarray, n_head: int) -> np.ndarray:
+    """Columns of W_q or W_k [d, H d_h] in Hugging Face's order again.
+
+    llama.cpp rotates neighbouring columns as a pair, (0, 1), (2, 3), …; Hugging Face column i of a
+    head with column i + d_h/2.
+    """
+    d, columns = weight.shape
+    paired = weight.reshape(d, n_head, columns // n_head // 2, 2)
+    return paired.swapaxes(2, 3).reshape(d, columns)
 
 
 def _params(
-    header: Header,
-    shapes: dict[str, tuple[int, ...]],
-    blocks: str,
-    names: dict[str, str],
-    dtype: np.dtype,
-) -> dict[str, np.ndarray]:
+    header: Header, shapes: Shapes, layout: Layout, names: Mapping[str, str], dtype: np.dtype
+) -> Params:
     """Every parameter under npgpt's name, the blocks' matrices [in, out]."""
-    stored = {_renamed(name, blocks, names): name for name in header.tensors if name != ROPE_FREQS}
+    (blocks,) = layout.blocks
+    stored = {_our_name(name, blocks, names): name for name in header.tensors}
+    stored.pop(ROPE_FREQS, None)
     if missing := [name for name in shapes if name not in stored]:
         raise ValueError(f"{header.path}: lacks what is {shortened(missing)} in npgpt.")
     if extra := [name for name in stored if name not in shapes]:
         raise ValueError(f"{header.path}: npgpt has no use for {shortened(extra)}.")
-    heads = {
-        "q_proj.weight": header.settings.get("llama.attention.head_count", 1),
-        "k_proj.weight": header.settings.get(
-            "llama.attention.head_count_kv", header.settings.get("llama.attention.head_count", 1)
-        ),
-    }
     params = {}
     for name, shape in shapes.items():
-        matrix = name.startswith(blocks + ".") and len(shape) == 2
-        tensor = header.tensors[stored[name]]
-        if tensor.shape != (shape[::-1] if matrix else shape):
+        is_matrix, found = layout.is_matrix(name), header.tensors[stored[name]].shape
+        wanted = shape[::-1] if is_matrix else shape
+        if found != wanted:
             raise ValueError(
-                f"{header.path}: {stored[name]!r} has shape {list(tensor.shape)}, but by the "
-                f"settings it must have {list(shape[::-1] if matrix else shape)}."
+                f"{header.path}: {stored[name]!r} has shape {list(found)}, but by the settings "
+                f"it must have {list(wanted)}."
             )
         param = read_gguf_tensor(header, stored[name])
-        part = name.rsplit(".", 2)[-2] + ".weight"
-        if part in heads:
-            param = _halves_apart(param, heads[part])
-        params[name] = np.array(param.T if matrix else param, dtype, order="C")
+        params[name] = np.array(param.T if is_matrix else param, dtype, order="C")
     return params
 
 
-def _renamed(name: str, blocks: str, names: dict[str, str]) -> str:
+def _our_name(name: str, blocks: str, names: Mapping[str, str]) -> str:
     """llama.cpp's name of a tensor -> npgpt's, or the same name where it is unknown."""
     found = re.fullmatch(r"(?:blk\.(\d+)\.)?(\w+)\.(weight|bias)", name)
     if found is None or found[2] not in names:
@@ -107,12 +132,74 @@ def _renamed(name: str, blocks: str, names: dict[str, str]) -> str:
     return f"{prefix}{names[found[2]]}.{found[3]}"
 
 
-def _halves_apart(weight: np.ndarray, n_head: int) -> np.ndarray:
-    """Rows of W_q or W_k [H d_h, d] in Hugging Face's order again.
+def _llama_config(header: Header) -> LlamaConfig:
+    settings = {key.removeprefix("llama."): value for key, value in header.settings.items()}
+    if experts := settings.get("expert_count"):
+        raise ValueError(f"{header.path}: has expert_count {experts}, not a Llama.")
+    d_h = settings.get("attention.key_length", settings.get("rope.dimension_count"))
+    if settings.get("rope.dimension_count", d_h) != d_h:
+        raise ValueError(f"{header.path}: turns a part of a head only, which npgpt does not.")
+    scaling = settings.get("rope.scaling.type", "none")
+    raw = {
+        "hidden_size": settings.get("embedding_length"),
+        "intermediate_size": settings.get("feed_forward_length"),
+        "num_hidden_layers": settings.get("block_count"),
+        "num_attention_heads": settings.get("attention.head_count"),
+        "num_key_value_heads": settings.get("attention.head_count_kv"),
+        "head_dim": d_h,
+        "max_position_embeddings": settings.get("context_length"),
+        "rms_norm_eps": settings.get("attention.layer_norm_rms_epsilon"),
+        "rope_theta": settings.get("rope.freq_base", 10000.0),
+        "rope_scaling": None
+        if scaling == "none"
+        else {"type": scaling, "factor": settings.get("rope.scaling.factor")},
+        **_common(header),
+    }
+    config = LlamaConfig.from_dict(raw, str(header.path))
+    if ROPE_FREQS not in header.tensors:
+        return config
+    return LlamaConfig.from_dict({**raw, "rope_scaling": _llama3(header, config)}, str(header.path))
 
-    llama.cpp turns neighbouring rows as a pair, (0, 1), (2, 3), …; Hugging Face row i of a head
-    with row i + d_h/2.
+
+def _gpt2_config(header: Header) -> GPT2Config:
+    settings = {key.removeprefix("gpt2."): value for key, value in header.settings.items()}
+    raw = {
+        "n_positions": settings.get("context_length"),
+        "n_embd": settings.get("embedding_length"),
+        "n_layer": settings.get("block_count"),
+        "n_head": settings.get("attention.head_count"),
+        "n_inner": settings.get("feed_forward_length"),
+        "layer_norm_epsilon": settings.get("attention.layer_norm_epsilon"),
+        **_common(header),
+    }
+    return GPT2Config.from_dict(raw, str(header.path))
+
+
+def _common(header: Header) -> dict[str, Any]:
+    """What both architectures read alike; the vocabulary is as large as the token table."""
+    table = header.tensors.get("token_embd.weight")
+    return {
+        "vocab_size": None if table is None else table.shape[0],
+        "tie_word_embeddings": "output.weight" not in header.tensors,
+        "bos_token_id": header.settings.get("tokenizer.ggml.bos_token_id"),
+        "eos_token_id": header.settings.get("tokenizer.ggml.eos_token_id"),
+    }
+
+
+def _llama3(header: Header, config: LlamaConfig) -> dict[str, Any]:
+    """The rotary scaling of Llama 3.1, of which the file keeps only the factor of each pair.
+
+    All published models blend between 1 and 4 turns in 8192 tokens; checked against the factors.
     """
-    rows, d = weight.shape
-    paired = weight.reshape(n_head, rows // n_head // 2, 2, d)
-    return paired.swapaxes(1, 2).reshape(rows, d)
+    stored = read_gguf_tensor(header, ROPE_FREQS)
+    settings = {
+        "factor": float(stored.max()),
+        "low_freq_factor": 1.0,
+        "high_freq_factor": 4.0,
+        "original_max_position_embeddings": 8192,
+    }
+    plain = default_frequencies(config.d_h, config.rope_theta)
+    made = plain / llama3_frequencies(config.d_h, config.rope_theta, **settings)
+    if stored.shape != made.shape or not np.allclose(stored, made, rtol=1e-3):
+        raise ValueError(f"{header.path}: {ROPE_FREQS!r} is not the scaling of Llama 3.1.")
+    return {"rope_type": "llama3", **settings}

@@ -17,8 +17,8 @@ from typing import Any
 
 import numpy as np
 
-from npgpt.models.transformer.config import TransformerConfig
-from npgpt.models.transformer.params import is_matrix, param_shapes
+from npgpt.models.transformer.checkpoint import LAYOUT
+from npgpt.models.transformer.config import TransformerConfig, param_shapes
 from npgpt.ops.sinusoids import sinusoids_in_halves
 
 FOLDER = Path(__file__).parent
@@ -117,7 +117,7 @@ def by_our_names(model: Any, values: dict[str, np.ndarray]) -> dict[str, np.ndar
     """Arrays by the names of transformers -> those of npgpt's parameters."""
     bare = {name.removeprefix("model."): value for name, value in values.items()}
     names = param_shapes(config_of(model))
-    return {name: bare[name].T if is_matrix(name) else bare[name] for name in names}
+    return {name: bare[name].T if LAYOUT.is_matrix(name) else bare[name] for name in names}
 
 
 def config_of(model: Any) -> TransformerConfig:

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from npgpt.files.safetensors_file import write_tensors
+from npgpt.files.safetensors_file import read_tensors, write_tensors
 from npgpt.models.gpt2.checkpoint import load_checkpoint
 from npgpt.models.gpt2.config import GPT2Config, param_shapes
 
@@ -46,6 +46,18 @@ def write_checkpoint(
     raw = {**config.to_dict(), **changes}
     (folder / "config.json").write_text(json.dumps(raw), encoding="utf-8")
     write_tensors(folder / "model.safetensors", tensors)
+    return folder
+
+
+def change(
+    folder: Path, tensors: Mapping[str, np.ndarray | None] | None = None, **settings: Any
+) -> Path:
+    """The folder, with tensors added, replaced or (None) removed, and settings of config.json."""
+    changed = {**read_tensors(folder / "model.safetensors"), **(tensors or {})}
+    write_tensors(folder / "model.safetensors", {n: a for n, a in changed.items() if a is not None})
+    path = folder / "config.json"
+    raw = {**json.loads(path.read_text(encoding="utf-8")), **settings}
+    path.write_text(json.dumps(raw), encoding="utf-8")
     return folder
 
 

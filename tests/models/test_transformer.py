@@ -7,9 +7,8 @@ import math
 import numpy as np
 import pytest
 
-from npgpt.models.transformer.config import TransformerConfig
+from npgpt.models.transformer.config import TransformerConfig, init_params, param_shapes
 from npgpt.models.transformer.model import Transformer
-from npgpt.models.transformer.params import init_params, param_shapes
 from npgpt.ops.cross_entropy import cross_entropy_forward
 from npgpt.ops.label_smoothing import label_smoothing_forward
 from tests.gradcheck import check_direction, relative_error

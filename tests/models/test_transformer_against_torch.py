@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from npgpt.models.transformer.params import is_matrix
+from npgpt.models.transformer.checkpoint import LAYOUT
 from npgpt.ops.sinusoids import sinusoids
 from tests.gradcheck import relative_error
 from tests.models.tiny_transformer import joined, random_transformer
@@ -43,7 +43,7 @@ def torch_stack(side: str, model: Any, params: dict[str, Any]) -> Any:
     stack = getattr(torch.nn, f"Transformer{kind}")(layer, n_layers, **plain)
 
     def ours(name: str) -> Any:
-        return params[name].T if is_matrix(name) else params[name]
+        return params[name].T if LAYOUT.is_matrix(name) else params[name]
 
     def call(*inputs: Any, **masks: Any) -> Any:
         values = {}

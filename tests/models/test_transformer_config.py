@@ -7,21 +7,9 @@ import math
 import numpy as np
 import pytest
 
-from npgpt.models.transformer.config import TransformerConfig
+from npgpt.models.transformer.config import TransformerConfig, param_shapes
 from npgpt.models.transformer.model import Transformer
-from npgpt.models.transformer.params import param_shapes
-from npgpt.ops.activation import ACTIVATIONS
 from tests.models.tiny_transformer import SIZES, random_transformer
-
-NAMES = [name for name in SIZES if not name.endswith("_id")]
-
-
-@pytest.mark.parametrize("name", NAMES)
-@pytest.mark.parametrize("size", [0, -3, 2.0, "12", True, None])
-def test_sizes_are_positive_integers(name, size) -> None:
-    with pytest.raises(ValueError, match=r"^a/config\.json: ") as error:
-        TransformerConfig.from_dict({**SIZES, name: size}, "a/config.json")
-    assert str(error.value).endswith(f"{name} is {size!r}, but must be a positive integer.")
 
 
 @pytest.mark.parametrize(
@@ -29,18 +17,8 @@ def test_sizes_are_positive_integers(name, size) -> None:
     [
         ({"model_type": "t5"}, ["model_type", "'t5'", "'bart'", "'marian'"]),
         ({"model_type": ["bart"]}, ["model_type", "['bart']"]),
-        ({"normalize_before": True}, ["normalize_before", "norm comes after"]),
-        ({"add_final_layer_norm": True}, ["add_final_layer_norm"]),
-        ({"d_model": 10}, ["d_model 10", "encoder_attention_heads 3"]),
-        ({"activation_function": "mish"}, ["activation_function", "'mish'", *ACTIVATIONS, "swish"]),
-        ({"activation_function": ["relu"]}, ["['relu']"]),
-        ({"dropout": 1.0}, ["dropout", "1.0"]),
-        ({"attention_dropout": None}, ["attention_dropout", "None"]),
         ({"decoder_vocab_size": 13}, ["decoder_vocab_size 13", "vocab_size 19", "one table"]),
         ({"decoder_vocab_size": 0}, ["decoder_vocab_size", "0"]),
-        ({"decoder_start_token_id": None}, ["decoder_start_token_id", "None"]),
-        ({"eos_token_id": [1, "a"]}, ["eos_token_id", "[1, 'a']"]),
-        ({"pad_token_id": "<pad>"}, ["pad_token_id", "'<pad>'"]),
         ({"bad_words_ids": [[3, 4]]}, ["bad_words_ids", "single tokens"]),
     ],
 )

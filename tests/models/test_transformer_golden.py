@@ -12,9 +12,8 @@ import numpy as np
 import pytest
 from safetensors import safe_open
 
-from npgpt.models.transformer.config import TransformerConfig
+from npgpt.models.transformer.config import TransformerConfig, param_shapes
 from npgpt.models.transformer.model import Transformer
-from npgpt.models.transformer.params import param_shapes
 from npgpt.ops.label_smoothing import label_smoothing_backward, label_smoothing_forward
 from tests.goldens.make_transformer import SMOOTHING
 from tests.gradcheck import relative_error

@@ -6,9 +6,8 @@ from typing import Any
 
 import numpy as np
 
-from npgpt.models.transformer.config import TransformerConfig
+from npgpt.models.transformer.config import TransformerConfig, init_params
 from npgpt.models.transformer.model import Transformer
-from npgpt.models.transformer.params import init_params
 
 # No two sizes agree, so that a swapped axis cannot go unnoticed.
 SIZES: dict[str, Any] = {

@@ -8,35 +8,45 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 
-from npgpt.ops.activation import ACTIVATIONS
+from npgpt.models.settings import (
+    Activation,
+    Flag,
+    Ids,
+    NonNegative,
+    Probability,
+    Size,
+    as_raw,
+    check_heads,
+    read_settings,
+)
 
 
 @dataclass(frozen=True)
 class GPT2Config:
     """What `config.json` says of a GPT-2; the defaults are GPT-2 small (article chapter 1)."""
 
-    vocab_size: int = 50257
-    n_positions: int = 1024
-    n_embd: int = 768
-    n_layer: int = 12
-    n_head: int = 12
-    n_inner: int | None = None  # None: 4 d
-    activation_function: str = "gelu_new"
-    layer_norm_epsilon: float = 1e-5
+    vocab_size: Size = 50257
+    n_positions: Size = 1024
+    n_embd: Size = 768
+    n_layer: Size = 12
+    n_head: Size = 12
+    n_inner: Size | None = None  # None: 4 d
+    activation_function: Activation = "gelu_new"
+    layer_norm_epsilon: NonNegative = 1e-5
     scale_attn_weights: bool = True
     scale_attn_by_inverse_layer_idx: bool = False
-    tie_word_embeddings: bool = True
+    tie_word_embeddings: Flag = True
     initializer_range: float = 0.02
-    embd_pdrop: float = 0.1
-    attn_pdrop: float = 0.1
-    resid_pdrop: float = 0.1
+    embd_pdrop: Probability = 0.1
+    attn_pdrop: Probability = 0.1
+    resid_pdrop: Probability = 0.1
     bos_token_id: int | None = 50256
-    eos_token_id: int | list[int] | None = 50256
+    eos_token_id: Ids | None = 50256
     # Whatever else the file said (reorder_and_upcast_attn changes no result); written back on
     # saving.
     other: Mapping[str, Any] = field(default_factory=dict)
@@ -48,24 +58,14 @@ class GPT2Config:
         Raises ValueError, one sentence, for a model that is not GPT-2, sizes that are not positive
         integers, an unknown activation, or cross-attention.
         """
-        if raw.get("model_type", "gpt2") != "gpt2":
-            raise ValueError(
-                f"{where}: model_type is {raw['model_type']!r}, but npgpt loads 'gpt2'."
-            )
-        if raw.get("add_cross_attention"):
-            raise ValueError(f"{where}: add_cross_attention is set, but this GPT-2 has none.")
-        known = {f.name for f in fields(cls)} - {"other"}
-        config = cls(
-            **{key: value for key, value in raw.items() if key in known},
-            other={key: value for key, value in raw.items() if key not in known},
-        )
-        config._check(where)
+        refused = {"add_cross_attention": "this GPT-2 has none"}
+        config = cls(**read_settings(cls, raw, where, model_type="gpt2", refused=refused))
+        check_heads(config, "n_embd", "n_head", where)
         return config
 
     def to_dict(self) -> dict[str, Any]:
         """The content of `config.json`, with every key that was read."""
-        own = {f.name: getattr(self, f.name) for f in fields(self) if f.name != "other"}
-        return {"architectures": ["GPT2LMHeadModel"], "model_type": "gpt2", **self.other, **own}
+        return as_raw(self, architectures=["GPT2LMHeadModel"], model_type="gpt2")
 
     @property
     def ffn_width(self) -> int:
@@ -76,39 +76,6 @@ class GPT2Config:
         """What block `layer` divides its scores by in step 3: √d_h unless configured otherwise."""
         divisor = math.sqrt(self.n_embd // self.n_head) if self.scale_attn_weights else 1.0
         return divisor * (layer + 1) if self.scale_attn_by_inverse_layer_idx else divisor
-
-    def _check(self, where: str) -> None:
-        for name in ("vocab_size", "n_positions", "n_embd", "n_layer", "n_head", "n_inner"):
-            size = getattr(self, name)
-            if name == "n_inner" and size is None:
-                continue
-            if not isinstance(size, int) or isinstance(size, bool) or size <= 0:
-                raise ValueError(f"{where}: {name} is {size!r}, but must be a positive integer.")
-        if self.n_embd % self.n_head:
-            raise ValueError(
-                f"{where}: n_embd {self.n_embd} cannot be cut into n_head {self.n_head} heads."
-            )
-        if self.activation_function not in list(ACTIVATIONS):  # a list takes any JSON value
-            raise ValueError(
-                f"{where}: activation_function {self.activation_function!r} is unknown; "
-                f"choose one of {', '.join(ACTIVATIONS)}."
-            )
-        self._check_numbers(where)
-
-    def _check_numbers(self, where: str) -> None:
-        epsilon = self.layer_norm_epsilon
-        if not isinstance(epsilon, (int, float)) or not 0 <= epsilon < math.inf:
-            raise ValueError(f"{where}: layer_norm_epsilon is {epsilon!r}, not a number >= 0.")
-        if not isinstance(tied := self.tie_word_embeddings, bool):
-            raise ValueError(f"{where}: tie_word_embeddings is {tied!r}, not true or false.")
-        for name in ("embd_pdrop", "attn_pdrop", "resid_pdrop"):
-            p = getattr(self, name)
-            if not isinstance(p, (int, float)) or not 0 <= p < 1:
-                raise ValueError(f"{where}: {name} is {p!r}, but must be a probability in [0, 1).")
-        eos = self.eos_token_id
-        ids = eos if isinstance(eos, list) else [] if eos is None else [eos]
-        if any(type(i) is not int for i in ids):
-            raise ValueError(f"{where}: eos_token_id is {eos!r}, but must be an id, ids, or null.")
 
 
 def param_shapes(config: GPT2Config) -> dict[str, tuple[int, ...]]:

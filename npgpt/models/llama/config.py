@@ -7,15 +7,26 @@ Field names are those of Hugging Face's `config.json`. `hidden_size` is the arti
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 
+from npgpt.models.settings import (
+    Activation,
+    Flag,
+    Ids,
+    NonNegative,
+    Positive,
+    Probability,
+    Size,
+    as_raw,
+    check_heads,
+    is_number,
+    read_settings,
+)
 from npgpt.ops import rope
-from npgpt.ops.activation import ACTIVATIONS
 
 # rope_type -> the numbers it needs besides rope_theta
 ROPE_TYPES = {
@@ -29,29 +40,30 @@ ROPE_TYPES = {
         "original_max_position_embeddings",
     ),
 }
+REFUSED = dict.fromkeys(("attention_bias", "mlp_bias"), "npgpt's Llama has no biases")
 
 
 @dataclass(frozen=True)
 class LlamaConfig:
     """What `config.json` says of a Llama; the defaults are those of Hugging Face."""
 
-    vocab_size: int = 32000
-    hidden_size: int = 4096
-    intermediate_size: int = 11008
-    num_hidden_layers: int = 32
-    num_attention_heads: int = 32
-    num_key_value_heads: int | None = None  # None: H
-    head_dim: int | None = None  # None: d / H
-    hidden_act: str = "silu"
-    max_position_embeddings: int = 2048
-    rms_norm_eps: float = 1e-6
-    rope_theta: float = 10000.0
+    vocab_size: Size = 32000
+    hidden_size: Size = 4096
+    intermediate_size: Size = 11008
+    num_hidden_layers: Size = 32
+    num_attention_heads: Size = 32
+    num_key_value_heads: Size | None = None  # None: H
+    head_dim: Size | None = None  # None: d / H
+    hidden_act: Activation = "silu"
+    max_position_embeddings: Size = 2048
+    rms_norm_eps: NonNegative = 1e-6
+    rope_theta: Positive = 10000.0
     rope_scaling: Mapping[str, Any] | None = None  # None: rope_type "default"
-    tie_word_embeddings: bool = False
+    tie_word_embeddings: Flag = False
     initializer_range: float = 0.02
-    attention_dropout: float = 0.0
+    attention_dropout: Probability = 0.0
     bos_token_id: int | None = 1
-    eos_token_id: int | list[int] | None = 2
+    eos_token_id: Ids | None = 2
     other: Mapping[str, Any] = field(default_factory=dict)  # the rest, written back on saving
 
     @classmethod
@@ -62,27 +74,19 @@ class LlamaConfig:
         writes them, together in `rope_parameters`. Raises ValueError, one sentence, for a model
         that is not a Llama, sizes that do not fit, biases, and rotary types that are left out.
         """
-        if raw.get("model_type", "llama") != "llama":
-            raise ValueError(f"{where}: model_type is {raw['model_type']!r}, not 'llama'.")
-        for name in ("attention_bias", "mlp_bias"):
-            if raw.get(name):
-                raise ValueError(f"{where}: {name} is set, but npgpt's Llama has no biases.")
-        known = {f.name for f in fields(cls)} - {"other"}
-        given = {key: value for key, value in raw.items() if key in known}
-        rotary = given.get("rope_scaling") or raw.get("rope_parameters")
+        rotary = raw.get("rope_scaling") or raw.get("rope_parameters")
+        given = {name: raw[name] for name in raw if name != "rope_parameters"}
         if rotary is not None:
             given |= _rotary(rotary, raw.get("partial_rotary_factor"), where)
-        left = raw.keys() - known - {"rope_parameters"}
-        config = cls(**given, other={key: value for key, value in raw.items() if key in left})
-        config._check(where)
+        config = cls(**read_settings(cls, given, where, model_type="llama", refused=REFUSED))
+        config._check_heads(where)
         return config
 
     def to_dict(self) -> dict[str, Any]:
         """The content of `config.json`; rotary settings as both transformers 4 and 5 read them."""
-        own = {f.name: getattr(self, f.name) for f in fields(self) if f.name != "other"}
+        raw = as_raw(self, architectures=["LlamaForCausalLM"], model_type="llama")
         scaling = self.rope_scaling or {"rope_type": "default"}
-        own["rope_parameters"] = {"rope_theta": self.rope_theta, **scaling}
-        return {"architectures": ["LlamaForCausalLM"], "model_type": "llama", **self.other, **own}
+        return {**raw, "rope_parameters": {"rope_theta": self.rope_theta, **scaling}}
 
     @property
     def n_kv_head(self) -> int:
@@ -114,58 +118,20 @@ class LlamaConfig:
             return rope.llama3_frequencies(d_h, theta, **numbers)
         return rope.default_frequencies(d_h, theta)
 
-    def _check(self, where: str) -> None:
-        for name in (
-            "vocab_size",
-            "hidden_size",
-            "intermediate_size",
-            "num_hidden_layers",
-            "num_attention_heads",
-            "num_key_value_heads",
-            "head_dim",
-            "max_position_embeddings",
-        ):
-            size = getattr(self, name)
-            if name in ("num_key_value_heads", "head_dim") and size is None:
-                continue
-            if type(size) is not int or size <= 0:
-                raise ValueError(f"{where}: {name} is {size!r}, but must be a positive integer.")
-        d, H = self.hidden_size, self.num_attention_heads
-        if self.head_dim is None and d % H:
-            raise ValueError(
-                f"{where}: hidden_size {d} cannot be cut into num_attention_heads {H} heads."
-            )
+    def _check_heads(self, where: str) -> None:
+        if self.head_dim is None:
+            check_heads(self, "hidden_size", "num_attention_heads", where)
         if self.d_h % 2:
             raise ValueError(
                 f"{where}: a head is {self.d_h} wide, but rotary positions turn pairs."
             )
         if self.d_h == 2 and self.rope_type == "dynamic":
             raise ValueError(f"{where}: rope_type 'dynamic' needs heads wider than one pair.")
-        if H % self.n_kv_head:
+        if self.num_attention_heads % self.n_kv_head:
             raise ValueError(
-                f"{where}: num_attention_heads {H} is no multiple of num_key_value_heads "
-                f"{self.n_kv_head}."
+                f"{where}: num_attention_heads {self.num_attention_heads} is no multiple of "
+                f"num_key_value_heads {self.n_kv_head}."
             )
-        if self.hidden_act not in list(ACTIVATIONS):  # a list takes any JSON value
-            raise ValueError(
-                f"{where}: hidden_act {self.hidden_act!r} is unknown; "
-                f"choose one of {', '.join(ACTIVATIONS)}."
-            )
-        self._check_numbers(where)
-
-    def _check_numbers(self, where: str) -> None:
-        if not _is_number(self.rms_norm_eps) or self.rms_norm_eps < 0:
-            raise ValueError(f"{where}: rms_norm_eps is {self.rms_norm_eps!r}, not a number >= 0.")
-        if not _is_number(self.rope_theta) or self.rope_theta <= 0:
-            raise ValueError(f"{where}: rope_theta is {self.rope_theta!r}, not a number > 0.")
-        if not isinstance(tied := self.tie_word_embeddings, bool):
-            raise ValueError(f"{where}: tie_word_embeddings is {tied!r}, not true or false.")
-        p = self.attention_dropout
-        if not _is_number(p) or not 0 <= p < 1:
-            raise ValueError(f"{where}: attention_dropout is {p!r}, not a probability in [0, 1).")
-        eos = self.eos_token_id
-        if any(type(i) is not int for i in (eos if isinstance(eos, list) else [eos or 0])):
-            raise ValueError(f"{where}: eos_token_id is {eos!r}, but must be an id, ids, or null.")
 
 
 def _rotary(rotary: Any, partial: Any, where: str) -> dict[str, Any]:
@@ -182,7 +148,7 @@ def _rotary(rotary: Any, partial: Any, where: str) -> dict[str, Any]:
     if (scaling.get("partial_rotary_factor", partial) or 1) != 1:
         raise ValueError(f"{where}: partial_rotary_factor is set, but npgpt turns whole heads.")
     for name in ROPE_TYPES[rope_type]:
-        if not _is_number(scaling.get(name)) or scaling[name] <= 0:
+        if not is_number(scaling.get(name)) or scaling[name] <= 0:
             raise ValueError(
                 f"{where}: rope_type {rope_type!r} needs {name}, a number > 0, but it is "
                 f"{scaling.get(name)!r}."
@@ -191,10 +157,6 @@ def _rotary(rotary: Any, partial: Any, where: str) -> dict[str, Any]:
         raise ValueError(f"{where}: low_freq_factor must be below high_freq_factor.")
     found = {"rope_theta": rotary["rope_theta"]} if "rope_theta" in rotary else {}
     return {**found, "rope_scaling": None if rope_type == "default" else scaling}
-
-
-def _is_number(value: Any) -> bool:
-    return type(value) in (int, float) and math.isfinite(value)
 
 
 def param_shapes(config: LlamaConfig) -> dict[str, tuple[int, ...]]:

@@ -1,4 +1,4 @@
-"""Sizes and options of an encoder-decoder (config.json); its parameters: `transformer_params.py`.
+"""Sizes and options of an encoder-decoder (config.json), and the parameters that follow from them.
 
 Three dialects of one model: `transformer`, as the paper of 2017 has it; `bart` and `marian`, whose
 checkpoints Hugging Face's transformers writes. Field names are those of its `config.json`.
@@ -9,9 +9,24 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, field, fields
-from typing import Any
+from dataclasses import dataclass, field
+from typing import Annotated, Any
 
+import numpy as np
+
+from npgpt.models.settings import (
+    Flag,
+    Id,
+    Ids,
+    Kind,
+    Probability,
+    Size,
+    as_raw,
+    check_heads,
+    is_id,
+    one_of,
+    read_settings,
+)
 from npgpt.ops.activation import ACTIVATIONS
 
 # What config.json means where it is silent; the paper's model has its values in TransformerConfig.
@@ -45,14 +60,20 @@ DIALECTS: dict[str, dict[str, Any]] = {
     },
 }
 CLASSES = {"bart": "BartForConditionalGeneration", "marian": "MarianMTModel"}
-NEVER = ("normalize_before", "add_final_layer_norm")  # other wiring than post-norm
-SIZES = (
-    "vocab_size",
-    "max_position_embeddings",
-    "d_model",
-    *(f"{side}_{of}" for side in ("encoder", "decoder") for of in ("layers", "ffn_dim")),
-    *(f"{side}_attention_heads" for side in ("encoder", "decoder")),
+REFUSED = dict.fromkeys(
+    ("normalize_before", "add_final_layer_norm"),  # other wiring than post-norm
+    "here the norm comes after each sublayer only",
 )
+FIRST_POSITION = 2  # the row of position 0 in BART's tables; the rows before it are never used
+
+
+def _are_words(value: Any) -> bool:
+    return isinstance(value, list) and all(
+        isinstance(word, list) and all(map(is_id, word)) for word in value
+    )
+
+
+Words = Annotated[list[list[int]], Kind(_are_words, "is {!r:.60}, but must be lists of ids")]
 
 
 @dataclass(frozen=True)
@@ -60,35 +81,35 @@ class TransformerConfig:
     """What `config.json` says; the defaults are the paper's base model (article chapter 2)."""
 
     model_type: str = "transformer"
-    vocab_size: int = 37000
-    decoder_vocab_size: int | None = None  # None: vocab_size
-    max_position_embeddings: int = 1024
-    d_model: int = 512
-    encoder_layers: int = 6
-    decoder_layers: int = 6
-    encoder_attention_heads: int = 8
-    decoder_attention_heads: int = 8
-    encoder_ffn_dim: int = 2048
-    decoder_ffn_dim: int = 2048
-    activation_function: str = "relu"
-    scale_embedding: bool = True
-    share_encoder_decoder_embeddings: bool = True
-    tie_word_embeddings: bool = True
-    dropout: float = 0.1
-    attention_dropout: float = 0.0
+    vocab_size: Size = 37000
+    decoder_vocab_size: Size | None = None  # None: vocab_size
+    max_position_embeddings: Size = 1024
+    d_model: Size = 512
+    encoder_layers: Size = 6
+    decoder_layers: Size = 6
+    encoder_attention_heads: Size = 8
+    decoder_attention_heads: Size = 8
+    encoder_ffn_dim: Size = 2048
+    decoder_ffn_dim: Size = 2048
+    activation_function: Annotated[str, one_of(*ACTIVATIONS, "swish")] = "relu"
+    scale_embedding: Flag = True
+    share_encoder_decoder_embeddings: Flag = True
+    tie_word_embeddings: Flag = True
+    dropout: Probability = 0.1
+    attention_dropout: Probability = 0.0
     init_std: float = 0.02
-    pad_token_id: int | None = 0
-    bos_token_id: int | None = None
-    eos_token_id: int | list[int] | None = 2
-    decoder_start_token_id: int = 1
-    forced_bos_token_id: int | None = None
-    forced_eos_token_id: int | list[int] | None = None
+    pad_token_id: Id | None = 0
+    bos_token_id: Id | None = None
+    eos_token_id: Ids | None = 2
+    decoder_start_token_id: Id = 1
+    forced_bos_token_id: Id | None = None
+    forced_eos_token_id: Ids | None = None
     # How `generate` searches unless told otherwise.
     num_beams: int = 1
     length_penalty: float = 1.0
     early_stopping: bool | str = False
     max_length: int | None = None
-    bad_words_ids: list[list[int]] | None = None
+    bad_words_ids: Words | None = None
     renormalize_logits: bool = False
     # Whatever else the file said; written back on saving.
     other: Mapping[str, Any] = field(default_factory=dict)
@@ -106,28 +127,18 @@ class TransformerConfig:
                 f"{where}: model_type is {model_type!r}, but this encoder-decoder loads "
                 f"{', '.join(map(repr, DIALECTS))}."
             )
-        if wiring := [key for key in NEVER if raw.get(key)]:
-            raise ValueError(
-                f"{where}: {wiring[0]} is set, but here the norm comes after each sublayer only."
-            )
-        known = {f.name for f in fields(cls)} - {"other"}
-        config = cls(
-            **{
-                **DIALECTS[model_type],
-                **{key: value for key, value in raw.items() if key in known},
-            },
-            other={key: value for key, value in raw.items() if key not in known},
-        )
+        raw = {**DIALECTS[model_type], **raw}
+        config = cls(**read_settings(cls, raw, where, model_type=model_type, refused=REFUSED))
         config._check(where)
         return config
 
     def to_dict(self) -> dict[str, Any]:
         """The content of `config.json`, with every key that was read."""
-        own = {f.name: getattr(self, f.name) for f in fields(self) if f.name != "other"}
-        if self.model_type != "marian":
-            del own["decoder_vocab_size"]
         architectures = [CLASSES.get(self.model_type, "Transformer")]
-        return {"is_encoder_decoder": True, "architectures": architectures, **self.other, **own}
+        raw = as_raw(self, is_encoder_decoder=True, architectures=architectures)
+        if self.model_type != "marian":
+            del raw["decoder_vocab_size"]
+        return raw
 
     @property
     def target_vocab_size(self) -> int:
@@ -172,54 +183,79 @@ class TransformerConfig:
         return tuple(word[0] for word in self.bad_words_ids or [])
 
     def _check(self, where: str) -> None:
-        for name in SIZES:
-            size = getattr(self, name)
-            if type(size) is not int or size <= 0:
-                raise ValueError(f"{where}: {name} is {size!r}, but must be a positive integer.")
-        if self.decoder_vocab_size not in (None, self.vocab_size):
-            self._check_second_vocabulary(where)
-        for name in ("encoder_attention_heads", "decoder_attention_heads"):
-            if self.d_model % getattr(self, name):
-                raise ValueError(
-                    f"{where}: d_model {self.d_model} cannot be cut into {name} "
-                    f"{getattr(self, name)}."
-                )
-        if self.activation_function not in [*ACTIVATIONS, "swish"]:
+        for side in ("encoder", "decoder"):
+            check_heads(self, "d_model", f"{side}_attention_heads", where)
+        if self.target_vocab_size != self.vocab_size and self.share_encoder_decoder_embeddings:
             raise ValueError(
-                f"{where}: activation_function {self.activation_function!r} is unknown; "
-                f"choose one of {', '.join(ACTIVATIONS)}, swish."
+                f"{where}: decoder_vocab_size {self.decoder_vocab_size} is not vocab_size "
+                f"{self.vocab_size}, but share_encoder_decoder_embeddings gives both sides one "
+                "table."
             )
-        for name in ("dropout", "attention_dropout"):
-            p = getattr(self, name)
-            if not isinstance(p, (int, float)) or not 0 <= p < 1:
-                raise ValueError(f"{where}: {name} is {p!r}, but must be a probability in [0, 1).")
-        for name in ("scale_embedding", "share_encoder_decoder_embeddings", "tie_word_embeddings"):
-            if not isinstance(getattr(self, name), bool):
-                raise ValueError(f"{where}: {name} is {getattr(self, name)!r}, not true or false.")
-        self._check_ids(where)
-
-    def _check_second_vocabulary(self, where: str) -> None:
-        size = self.decoder_vocab_size
-        if type(size) is not int or size <= 0:
-            raise ValueError(f"{where}: decoder_vocab_size is {size!r}, not a positive integer.")
-        if self.share_encoder_decoder_embeddings:
-            raise ValueError(
-                f"{where}: decoder_vocab_size {size} is not vocab_size {self.vocab_size}, but "
-                "share_encoder_decoder_embeddings gives both sides one table."
-            )
-
-    def _check_ids(self, where: str) -> None:
-        names = ("decoder_start", "pad", "bos", "eos", "forced_bos", "forced_eos")
-        for name in (f"{name}_token_id" for name in names):
-            value = getattr(self, name)
-            several = value if isinstance(value, list) and "eos" in name else [value]
-            if any(type(i) is not int for i in several if i is not None) or (
-                value is None and name == "decoder_start_token_id"
-            ):
-                raise ValueError(f"{where}: {name} is {value!r}, but must be the id of a token.")
-        banned = [] if self.bad_words_ids is None else self.bad_words_ids
-        words = banned if isinstance(banned, list) else [banned]
-        if not all(isinstance(word, list) and all(type(i) is int for i in word) for word in words):
-            raise ValueError(f"{where}: bad_words_ids is {banned!r:.60}, but must be lists of ids.")
-        if any(len(word) != 1 for word in words):
+        if any(len(word) != 1 for word in self.bad_words_ids or []):
             raise ValueError(f"{where}: bad_words_ids bans more than single tokens, unlike npgpt.")
+
+
+def param_shapes(config: TransformerConfig) -> dict[str, tuple[int, ...]]:
+    """Name -> shape of every parameter, in the order of the forward pass.
+
+    Names are those of Hugging Face's checkpoint without `model.`; matrices are [in, out], tables
+    [V, d]. BART's position tables have two rows more than there are positions.
+    """
+    d, V = config.d_model, config.target_vocab_size
+    shapes: dict[str, tuple[int, ...]] = {config.source_table: (config.vocab_size, d)}
+    for side in ("encoder", "decoder"):
+        if side == "decoder":
+            shapes[config.target_table] = (V, d)
+        if config.learned_positions:
+            shapes[f"{side}.embed_positions.weight"] = (
+                config.max_position_embeddings + FIRST_POSITION,
+                d,
+            )
+            shapes |= _vectors(f"{side}.layernorm_embedding", d)
+        for n in range(getattr(config, f"{side}_layers")):
+            shapes |= _layer(f"{side}.layers.{n}.", config, side)
+    if not config.tie_word_embeddings:
+        shapes["lm_head.weight"] = (V, d)
+    if config.model_type != "transformer":
+        shapes["final_logits_bias"] = (1, V)
+    return shapes
+
+
+def _layer(layer: str, config: TransformerConfig, side: str) -> dict[str, tuple[int, ...]]:
+    d, F = config.d_model, getattr(config, f"{side}_ffn_dim")
+    shapes: dict[str, tuple[int, ...]] = {}
+    for attention in ("self_attn", "encoder_attn")[: 1 if side == "encoder" else 2]:
+        for projection in ("k_proj", "v_proj", "q_proj", "out_proj"):
+            shapes[f"{layer}{attention}.{projection}.weight"] = (d, d)
+            shapes[f"{layer}{attention}.{projection}.bias"] = (d,)
+        shapes |= _vectors(f"{layer}{attention}_layer_norm", d)
+    shapes |= {f"{layer}fc1.weight": (d, F), f"{layer}fc1.bias": (F,)}
+    shapes |= {f"{layer}fc2.weight": (F, d), f"{layer}fc2.bias": (d,)}
+    return shapes | _vectors(f"{layer}final_layer_norm", d)
+
+
+def _vectors(name: str, d: int) -> dict[str, tuple[int, ...]]:
+    return {f"{name}.weight": (d,), f"{name}.bias": (d,)}
+
+
+def init_params(
+    config: TransformerConfig, rng: np.random.Generator, dtype: type[np.floating] = np.float32
+) -> dict[str, np.ndarray]:
+    """Fresh parameters: biases 0, gains 1, matrices Xavier-uniform, tables N(0, d^-½).
+
+    Post-norm trains from there; with N(0, 0.02²) everywhere, as BART and Marian checkpoints were
+    drawn before their training, the first steps are slow in a narrow model.
+    """
+    params = {}
+    for name, shape in param_shapes(config).items():
+        if name.endswith("bias"):
+            params[name] = np.zeros(shape, dtype)
+        elif "norm" in name:
+            params[name] = np.ones(shape, dtype)
+        elif ".layers." in name:
+            bound = math.sqrt(6 / sum(shape))
+            params[name] = rng.uniform(-bound, bound, shape).astype(dtype)
+        else:
+            std = config.d_model**-0.5 if config.scale_embedding else config.init_std
+            params[name] = (std * rng.standard_normal(shape)).astype(dtype)
+    return params

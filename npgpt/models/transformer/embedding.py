@@ -12,9 +12,8 @@ from typing import NamedTuple
 import numpy as np
 
 from npgpt.models.common import Params, Pass, of, put
-from npgpt.models.transformer.config import TransformerConfig
+from npgpt.models.transformer.config import FIRST_POSITION, TransformerConfig
 from npgpt.models.transformer.layers import EPS
-from npgpt.models.transformer.params import FIRST_POSITION
 from npgpt.ops import dropout, layer_norm, lookup, position
 from npgpt.ops.dropout import dropout_backward, dropout_forward
 from npgpt.ops.layer_norm import layer_norm_backward, layer_norm_forward

@@ -1,4 +1,4 @@
-"""The shapes of stored tensors: orientation of matrices, rows of tables, and what is extra."""
+"""What is GPT-2's own in a checkpoint: two orientations, rows of tables, mask buffers, the head."""
 
 from __future__ import annotations
 
@@ -65,17 +65,6 @@ def test_wpe_is_trusted_over_n_positions_with_a_warning(tmp_path, rows):
     assert_same(found, params)
 
 
-def test_a_missing_tensor_is_named_and_the_others_counted(tmp_path):
-    stored = random_params()
-    del stored["h.1.ln_2.weight"]
-    assert refusal(write_checkpoint(tmp_path, stored)).endswith(
-        "lacks 'h.1.ln_2.weight' of shape [6]."
-    )
-    del stored["ln_f.bias"], stored["wpe.weight"]
-    text = refusal(write_checkpoint(tmp_path, stored))
-    assert text.endswith("lacks 'wpe.weight' of shape [5, 6] and 2 more.")
-
-
 @pytest.mark.parametrize(
     ("name", "shape"),
     [
@@ -95,29 +84,55 @@ def test_a_misshapen_tensor_is_named_with_both_shapes(tmp_path, name, shape):
     assert f"{name!r} has shape {list(shape)}, but by config.json it must have {wanted}." in text
 
 
-@pytest.mark.parametrize(("n_layer", "says"), [(3, "lacks 'h.2.ln_1.weight'"), (1, "has 'h.1.")])
-def test_another_number_of_blocks_is_refused(tmp_path, n_layer, says):
-    assert says in refusal(write_checkpoint(tmp_path, random_params(), n_layer=n_layer))
+def prefixed(prefix, params):
+    return {name if name == "lm_head.weight" else prefix + name: a for name, a in params.items()}
 
 
-def test_unused_tensors_are_named_and_may_have_any_shape(tmp_path):
+def test_blocks_compiled_one_by_one_are_found(tmp_path):
     params = random_params()
-    extra = {
-        "score.weight": np.zeros((2, 6), np.float32),
-        "h.0.attn.rotary": np.zeros((0, 4), np.float32),
-        "steps": np.array(7),
-    }
-    folder = write_checkpoint(tmp_path, {**params, **extra})
-    with pytest.warns(UserWarning, match="not used: ") as caught:
-        found = load_checkpoint(folder)[1]
-    assert all(name in str(caught[0].message) for name in extra)
-    assert caught[0].filename == __file__
+    stored = {name.replace("h.1.", "h.1._orig_mod."): array for name, array in params.items()}
+    assert_same(load_checkpoint(write_checkpoint(tmp_path, stored))[1], params)
+
+
+def test_a_mixture_with_and_without_transformer_is_refused(tmp_path):
+    stored = prefixed("transformer.", random_params(UNTIED))
+    stored["h.1.ln_1.bias"] = stored.pop("transformer.h.1.ln_1.bias")
+    text = refusal(write_checkpoint(tmp_path, stored, UNTIED))
+    assert "'h.1.ln_1.bias'" in text
+    assert "mixed" in text
+
+
+@pytest.mark.parametrize("prefix", ["", "transformer."])
+def test_mask_buffers_are_ignored_and_c_attn_bias_is_none(tmp_path, prefix):
+    params = random_params()
+    stored = prefixed(prefix, params)
+    for n in range(SMALL.n_layer):
+        stored[f"{prefix}h.{n}.attn.bias"] = np.ones((1, 1, 5, 5), bool)
+        stored[f"{prefix}h.{n}.attn.masked_bias"] = np.array(-1e4, np.float32)
+    assert_same(load_checkpoint(write_checkpoint(tmp_path / "with", stored))[1], params)
+    del stored[prefix + "h.1.attn.c_attn.bias"]
+    text = refusal(write_checkpoint(tmp_path / "without", stored))
+    assert text.endswith("lacks 'h.1.attn.c_attn.bias' of shape [18].")
+
+
+def test_an_equal_head_that_the_config_unties_stays_a_parameter(tmp_path):
+    params = random_params()
+    params["lm_head.weight"] = params["wte.weight"].copy()
+    config, found = load_checkpoint(write_checkpoint(tmp_path, params, UNTIED))
+    assert not config.tie_word_embeddings
     assert_same(found, params)
 
 
-@pytest.mark.parametrize("name", ["wte.weight", "h.1.attn.c_proj.bias"])
-def test_integer_weights_are_refused(tmp_path, name):
-    stored = random_params()
-    stored[name] = stored[name].astype(np.int32)
+def test_a_head_of_another_size_is_refused(tmp_path):
+    stored = random_params(UNTIED)
+    stored["lm_head.weight"] = stored["lm_head.weight"][:-1]
+    assert "differs" in refusal(write_checkpoint(tmp_path / "tied", stored))
+    text = refusal(write_checkpoint(tmp_path / "untied", stored, UNTIED))
+    assert "'lm_head.weight' has shape [10, 6], but by config.json it must have [11, 6]" in text
+
+
+def test_a_head_without_wte_is_refused(tmp_path):
+    stored = random_params(UNTIED)
+    del stored["wte.weight"]
     text = refusal(write_checkpoint(tmp_path, stored))
-    assert f"{name!r} is stored as I32, but a weight must be one of F32, F16, BF16, F64" in text
+    assert "lacks 'wte.weight' of shape [11, 6]; lm_head.weight cannot stand in for it." in text
