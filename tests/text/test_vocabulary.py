@@ -69,7 +69,7 @@ def test_a_sequence_of_one_split_is_that_split(whole):
     assert whole(pre_tokenizer={"type": "Sequence", "pretokenizers": [split]}) == whole()
 
 
-def test_vocab_and_merges_go_first_with_added_tokens_from_tokenizer_json(folder, whole):
+def test_vocab_and_merges_take_precedence_with_added_tokens_from_tokenizer_json(folder, whole):
     tokens = [added("<pad>", 999, special=True), added("npgpt", 1000, special=False)]
     ranks, special, plain, _ = whole(added_tokens=tokens, model__vocab={"a": 0}, model__merges=[])
     assert len(ranks) == 256 + 30
@@ -234,7 +234,7 @@ def test_added_tokens_of_the_configuration(folder):
     assert tokens_of(folder) == ({END_OF_TEXT: EOT, "<a>": 700}, {"b c": 701})
 
 
-def test_added_tokens_json_is_plain_but_for_what_is_named_special(folder):
+def test_added_tokens_json_is_plain_except_for_what_is_named_special(folder):
     write_json(
         folder / "added_tokens.json", {"<a>": 700, "<b>": 701, "<c>": 702, "<d>": 703, "ww": 704}
     )
