@@ -11,7 +11,7 @@ from any_model import random_model
 from show import claim, heading, moved, table
 
 from npgpt.cli import left
-from npgpt.models.gpt2.block import block_forward
+from npgpt.models.gpt2.model import block_forward
 from npgpt.ops.cross_entropy import IGNORE_INDEX, cross_entropy_backward, cross_entropy_forward
 from npgpt.ops.lm_head import lm_head_forward
 from npgpt.ops.lookup import lookup_forward

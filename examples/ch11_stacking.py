@@ -13,9 +13,8 @@ from show import check, claim, heading
 
 from npgpt.layers.feed_forward import feed_forward_forward
 from npgpt.layers.self_attention import self_attention_forward
-from npgpt.models.gpt2.block import block_forward
 from npgpt.models.gpt2.config import GPT2Config, param_shapes
-from npgpt.models.gpt2.model import GPT2
+from npgpt.models.gpt2.model import GPT2, block_forward
 from npgpt.ops.layer_norm import layer_norm_forward
 from npgpt.ops.mask import causal_mask
 

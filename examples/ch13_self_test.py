@@ -9,8 +9,8 @@ from any_model import random_model
 from encoder_decoder import D, attention, decoder_layer, draw_layer, encoder_layer
 from show import check, claim, heading, moved, refused, table
 
-from npgpt.models.gpt2.block import block_forward
 from npgpt.models.gpt2.config import GPT2Config, param_shapes
+from npgpt.models.gpt2.model import block_forward
 from npgpt.ops.mask import causal_mask
 
 rng = np.random.default_rng(0)

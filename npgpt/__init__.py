@@ -9,9 +9,10 @@
     for token in model.generate(ids):
         print(tokenizer.decode([token]), end="")
 
-`npgpt.generate`, `compare`, `describe`, `trace`, `train`, `evaluate`, `fill_mask` and
-`translate` are commands:
-`python -m npgpt.generate --help`.
+`npgpt.generate`, `compare`, `describe`, `trace`, `train`, `evaluate`, `fill_mask` and `translate`
+are commands: `python -m npgpt.generate --help`; `python -m npgpt` lists them.
+
+To read: `ops/` first, one operation a file; then `layers/`, what is made of them; then `models/`.
 """
 
 from __future__ import annotations
@@ -21,8 +22,8 @@ import sys
 from typing import TYPE_CHECKING
 
 if "numpy" not in sys.modules:
-    # For how long OpenBLAS's threads stay awake after a product: 2^20 clock cycles. Read when NumPy
-    # is imported; where that was before, `npgpt/threads.py`, which needs it, does without.
+    # OpenBLAS's threads stay awake for 2^20 clock cycles after a product. It is read when NumPy is
+    # imported; where NumPy came first, `npgpt/ops/threads.py`, which needs it, does without.
     os.environ.setdefault("OPENBLAS_THREAD_TIMEOUT", "20")
 
 from npgpt.models.auto import from_pretrained

@@ -1,4 +1,4 @@
-"""The stations of a pass: every intermediate result that two implementations can lay side by side.
+"""The stations of a pass: every intermediate result that two implementations can compare.
 
     GPT-2             embed  h.N.attn.probs  h.N.attn  h.N.mlp  h.N  ln_f
     Llama             embed  layers.N.self_attn.probs  ….self_attn  ….mlp  layers.N  norm
@@ -7,10 +7,9 @@
     encoder-decoder   encoder.embed  encoder.layers.N.self_attn.probs  ….self_attn
                       ….self_attn_layer_norm  ….fc2  encoder.layers.N  and so on in decoder.…,
                       with ….encoder_attn.probs  ….encoder_attn  ….encoder_attn_layer_norm
-    all of them       ids (and target_ids) in front; logits, loss, grad.<parameter> behind
+    all of them       ids (and target_ids) in front; logits, loss, grad.<parameter> at the end
 
-Each is called as Hugging Face's module whose output it is. Collects them from a model, and measures
-how much of each is rounding. Leaves out comparing, and what may be wrong (`station_parts.py`).
+Each has the name of the Hugging Face module whose output it is.
 """
 
 from __future__ import annotations
@@ -36,51 +35,51 @@ INPUTS = ("ids", "target_ids")  # what the stations are computed from
 def collect_stations(
     model: Any, ids: np.ndarray, target_ids: np.ndarray | None = None, *, gradients: bool
 ) -> dict[str, np.ndarray]:
-    """Everything that a pass over one text computes, in the order in which it does.
+    """Everything that a pass over one text computes, in the order of the computation.
 
     Args:
         model: a GPT2, Llama, BERT or Transformer.
         ids: [T] integers; the source [S] of a Transformer.
-        target_ids: [T] integers, what a Transformer is to write; its decoder reads them one behind.
+        target_ids: [T] integers, the target of a Transformer; its decoder reads it shifted right.
         gradients: True adds `loss` [] and a `grad.<parameter>` for every parameter, in the
-            parameter's shape. The loss is the mean of -log p of what is asked for at each position,
-            see `read_and_asked`.
+            parameter's shape. The loss is the mean of -log p of the targets, see
+            `inputs_and_targets`.
 
     Returns:
-        `ids` (and `target_ids`); in the parameters' dtype the stations of the table above: tables
-        of weights (`….probs`) [H, T, T], logits [T, V], all others [T, d], where T is S in the
-        encoder and for the keys of cross-attention; `pooler` [d].
+        `ids` (and `target_ids`); in the parameters' dtype the stations of the table above:
+        attention weights (`….probs`) [H, T, T], logits [T, V], all others [T, d], where T is S in
+        the encoder and for the keys of cross-attention; `pooler` [d].
 
     Raises:
         ValueError: what the model's `forward` refuses; targets without a logit; gradients where
             there is no loss.
     """
     stations = {"ids": ids} if target_ids is None else {"ids": ids, "target_ids": target_ids}
-    read, asked = read_and_asked(model, ids, target_ids)
+    inputs, targets = inputs_and_targets(model, ids, target_ids)
     if gradients:
         _check_loss(model, ids)
-    out = model.forward(*read, observe=stations.__setitem__)
+    out = model.forward(*inputs, observe=stations.__setitem__)
     if out.logits is not None:
-        check_targets(out.logits.shape, asked, IGNORE_INDEX)
+        check_targets(out.logits.shape, targets, IGNORE_INDEX)
     if gradients:
-        loss, saved_loss = cross_entropy_forward(out.logits, asked)
+        loss, saved_loss = cross_entropy_forward(out.logits, targets)
         grads = model.backward(cross_entropy_backward(1.0, saved_loss), out.saved)
         stations["loss"] = np.asarray(loss)
         stations.update((GRAD + name, grad) for name, grad in grads.items())
     return stations
 
 
-def read_and_asked(
+def inputs_and_targets(
     model: Any, ids: np.ndarray, target_ids: np.ndarray | None
 ) -> tuple[tuple[np.ndarray, ...], np.ndarray]:
-    """What `forward` reads, and the token that the loss asks for at each position of the logits.
+    """The arguments of `forward`, and the target of the loss at each position of the logits [T].
 
-    GPT-2 and Llama are asked for the next token, BERT for the token that stands there itself, an
-    encoder-decoder for that of the target, of which its decoder has read those before.
+    The target is the next token for GPT-2 and Llama, the token itself for BERT. An encoder-decoder
+    predicts each token of `target_ids` from the source and from the tokens before it.
     """
     if isinstance(model, Transformer):
         if target_ids is None:
-            raise ValueError("an encoder-decoder needs target_ids, for its decoder reads them.")
+            raise ValueError("an encoder-decoder needs target_ids, which its decoder reads.")
         return (ids, model.shifted_right(target_ids)), target_ids
     if isinstance(model, BERT):
         return (ids,), ids
@@ -97,8 +96,8 @@ def measure_rounding(
 ) -> dict[str, float]:
     """How much float32 rounding moves each station: ‖float32 pass - float64 pass‖.
 
-    The pass is made once more in the precision that `stations` are not in. Needs the parameters a
-    second time in memory.
+    Runs the pass once more in the precision that `stations` are not in, with a second copy of the
+    parameters in memory.
 
     Returns:
         Station -> norm; 0 where it is not finite, as when the model overflows float32.
@@ -108,14 +107,14 @@ def measure_rounding(
     with np.errstate(all="ignore"):
         params = {name: param.astype(other) for name, param in model.params.items()}
         twin = type(model)(model.config, params)
-        given = [stations[name] for name in INPUTS if name in stations]
-        moved = collect_stations(twin, *given, gradients=gradients)
+        inputs = [stations[name] for name in INPUTS if name in stations]
+        moved = collect_stations(twin, *inputs, gradients=gradients)
         norms = {name: float(np.linalg.norm(moved[name] - stations[name])) for name in moved}
     return {name: norm if np.isfinite(norm) else 0.0 for name, norm in norms.items()}
 
 
 def _check_loss(model: Any, ids: np.ndarray) -> None:
-    """Raise ValueError where nothing is asked for, so that there is no loss."""
+    """Raise ValueError where there is no target, so that there is no loss."""
     if isinstance(model, BERT):
         if "cls.predictions.bias" not in model.params:
             raise ValueError(
@@ -124,5 +123,5 @@ def _check_loss(model: Any, ids: np.ndarray) -> None:
             )
     elif not isinstance(model, Transformer) and len(ids) < 2:
         raise ValueError(
-            "gradients need at least two tokens, for the loss is that of the next one."
+            "gradients need at least two tokens, because the loss is that of the next one."
         )

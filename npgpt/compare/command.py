@@ -1,6 +1,6 @@
 """`python -m npgpt.compare "TEXT" --model …`: two implementations of one model, station by station.
 
-Lays npgpt's intermediate results beside those of Hugging Face transformers, or of a file that any
+Compares npgpt's intermediate results with those of Hugging Face transformers, or of a file that any
 other program wrote, and names the first that differs by more than rounding; or writes npgpt's own.
 """
 
@@ -25,18 +25,18 @@ from npgpt.compare.differences import (
     norm_of,
 )
 from npgpt.compare.dump import Dump, match_stations, read_stations
-from npgpt.compare.inputs import read_given
-from npgpt.compare.reference_names import check_counterpart
+from npgpt.compare.inputs import read_inputs
+from npgpt.compare.reference import check_counterpart, hf_stations
 from npgpt.compare.report import Comparison, as_json, as_text
 from npgpt.files.safetensors_file import write_tensors
-from npgpt.models.auto import find_supported, from_pretrained, model_type
+from npgpt.models import auto
 
 PROG = "npgpt.compare"
 
 EPILOG = """\
 Without --against the other side is Hugging Face transformers (pip install 'npgpt[hf]'); with
---dump alone nothing is compared. An encoder-decoder reads TEXT and is to write the target. The
-README lists the stations and the loss of each architecture, and how to write them to a file.
+--dump alone nothing is compared. An encoder-decoder reads TEXT and predicts the target.
+docs/porting.md: the stations and the loss of each architecture, and how to write them to a file.
 exit code: 0 within tolerance (or dumped), 1 beyond it, 2 bad input
 """
 
@@ -47,38 +47,36 @@ def main(argv: Sequence[str]) -> int:
     _check(args)
     against = args.against or ("hf" if args.dump is None else None)
     dump = read_stations(against) if against not in (None, "hf") else None
-    place = find_supported("compare", args.model, args.revision, ("model",))
-    kind = model_type(place)
+    place = auto.find_supported("compare", args.model, args.revision, ("model",))
+    model_type = auto.model_type(place)
     if against == "hf":
-        check_counterpart(kind)
-    given = read_given(args, kind, dump)
+        check_counterpart(model_type)
+    inputs = read_inputs(args, place, model_type, dump)
     if against == "hf" and place.suffix == ".gguf":
         raise ValueError(f"transformers compares a folder, but {args.model!r} is the file {place}.")
-    model = from_pretrained(place, dtype=args.dtype)
-    texts = given.ids, given.target_ids
-    stations = collect_stations(model, *texts, gradients=args.gradients)
+    model = auto.from_pretrained(place, dtype=args.dtype)
+    ids = inputs.ids, inputs.target_ids
+    stations = collect_stations(model, *ids, gradients=args.gradients)
     if args.dump is not None:
         write_tensors(args.dump, stations, {"format": "npgpt-stations", "model": args.model})
         print(f"{PROG}: wrote {len(stations)} arrays to {args.dump}", file=sys.stderr)
     if against is None:
         return 0
     if dump is None:
-        from npgpt.compare.reference import hf_stations
-
         options = {"dtype": args.dtype, "gradients": args.gradients}
-        dump = hf_stations(place, *texts, params=model.params, **options)
-    comparison = _compare(model, kind, stations, dump, args, against)
+        dump = hf_stations(place, *ids, params=model.params, **options)
+    comparison = _compare(model, model_type, stations, dump, args, against)
     if args.json:
-        found = as_json(comparison, given.token_text)
+        found = as_json(comparison, inputs.token_text)
         print(json.dumps(found, ensure_ascii=False, allow_nan=False))
     else:
-        print(as_text(comparison, given.token_text))
+        print(as_text(comparison, inputs.token_text))
     return 0 if comparison.within else 1
 
 
 def _compare(
     model: Any,
-    kind: str,
+    model_type: str,
     ours: dict[str, np.ndarray],
     dump: Dump,
     args: argparse.Namespace,
@@ -103,7 +101,7 @@ def _compare(
     theirs, target_ids = matched.arrays.get("logits"), ours.get("target_ids")
     return Comparison(
         model=args.model,
-        kind=kind,
+        model_type=model_type,
         against=against,
         dtype=args.dtype,
         tolerance=args.tolerance,
@@ -130,27 +128,21 @@ def _check(args: argparse.Namespace) -> None:
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
-        prog=f"python -m {PROG}",
-        description="Compare two implementations of one model, station by station.",
+    parser = cli.new_parser(
+        PROG,
+        "Compare two implementations of one model, station by station.",
         epilog=EPILOG,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     add = parser.add_argument
     add("text", nargs="?", metavar="TEXT", help='the text to compare on; "-" reads stdin')
     add("--ids", metavar="IDS", help="token ids instead of a text; default: those in the file")
-    add("--target", metavar="TEXT", help="encoder-decoder: what it is to write; TEXT is the source")
+    add("--target", metavar="TEXT", help="encoder-decoder: the text to predict; TEXT is the source")
     add("--target-ids", metavar="IDS", help="the target as ids, its end included")
-    add(
-        "--model",
-        default=cli.DEFAULT_MODEL,
-        help="a folder, weights/NAME, or a hub id (%(default)s)",
-    )
-    add("--revision", help="branch, tag or commit on the hub")
+    cli.add_model(parser)
     add("--against", metavar="hf|FILE", help="transformers, or a .safetensors or .npz of stations")
     add("--dump", metavar="FILE", help="write npgpt's stations to a .safetensors file")
     add("--gradients", action="store_true", help="also the loss and every parameter's gradient")
-    add("--dtype", choices=cli.DTYPES, default="float32")
     add("--tolerance", type=float, metavar="X", help="largest ‖Δ‖/‖npgpt‖; default: by rounding")
     add("--json", action="store_true", help="one JSON object instead of tables")
     return parser

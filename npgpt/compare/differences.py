@@ -1,7 +1,6 @@
 """How far two arrays of the same station lie apart, and how far rounding alone would take them.
 
-Pure functions on arrays; npgpt's is always the one that differences are relative to. Leaves out
-where the arrays come from (`stations.py`, `stations_file.py`, `reference.py`) and printing.
+Pure functions on arrays; npgpt's is always the one that differences are relative to.
 """
 
 from __future__ import annotations
@@ -13,17 +12,18 @@ from typing import NamedTuple
 import numpy as np
 
 from npgpt.compare.activations import GRAD
+from npgpt.ops.softmax import log_softmax
 
 OK, BEYOND, NOT_FINITE = "ok", "beyond", "NaN/inf"
 
-# By measurement: two correct programs lay at most 5 times npgpt's own rounding apart, the exact
-# GELU and the tanh form 70 times and more (from a width of 64 on). The gradients of ill-conditioned
-# models err along few directions, and so scatter more: up to 36 times.
+# Measured: two correct programs were at most 5 times npgpt's own rounding apart, the exact GELU and
+# the tanh form 70 times and more (from a width of 64 on). The gradients of ill-conditioned models
+# err along few directions, so they scatter more: up to 36 times.
 ROUNDINGS, GRADIENT_ROUNDINGS = 30, 100
-# Float64 rounds 2**29 times finer. Some of that is left as a margin, because float32 may saturate
+# Float64 rounds 2**29 times finer. Part of that is kept as a margin, because float32 may saturate
 # and then shows less rounding than there is: 1 - tanh² can be exactly 0.
 FLOAT64 = 2.0**-19
-LEAST_ROUNDING = 2 * float(np.finfo(np.float32).eps)  # of a station that float32 happens to hit
+LEAST_ROUNDING = 2 * float(np.finfo(np.float32).eps)  # relative; float32 may be exact by chance
 
 KEY_BIASES = (".key.bias", ".k_proj.bias")  # GPT-2 has them within c_attn.bias
 
@@ -41,7 +41,7 @@ class Difference(NamedTuple):
     worst: tuple[int, ...]  # where |Δ| is largest, or the first NaN or infinity
     ours: float  # the two values there
     theirs: float
-    share: float  # of the tolerance that is used up; more than 1 is beyond
+    share: float  # of the tolerance that is used; more than 1 is beyond
     verdict: str
 
 
@@ -49,9 +49,9 @@ class LogitsDifference(NamedTuple):
     """What the difference means for the next token."""
 
     positions: int  # T
-    agreeing: int  # positions with the same argmax
-    parting: int | None  # the first position with another argmax
-    gap: float  # there: by how much npgpt's logits tell the two tokens apart
+    agreeing: int  # positions with the same argmax; none where a logit is NaN
+    first_disagreement: int | None  # the first other position
+    gap: float  # between npgpt's logits of the two tokens there
     kl_mean: float  # KL(npgpt ‖ other) in nats, over positions
     kl_max: float
     ours: list[tuple[int, float]]  # the likeliest tokens after the last position: (id, probability)
@@ -59,11 +59,11 @@ class LogitsDifference(NamedTuple):
 
 
 def measured_by(station: str) -> str:
-    """The station whose size and rounding say what is small for this one: mostly itself.
+    """The station whose size and rounding say what is small for this one: nearly always itself.
 
-    The bias of the keys shifts all scores of a query alike, which softmax takes out: its gradient
-    is 0, and what is left of it is rounding, and now and then nothing. What was rounded there is
-    rounded in the gradient of the keys' weight as well.
+    The bias of the keys shifts all scores of a query by the same number, which softmax takes out.
+    So its gradient is 0 except for rounding, and sometimes exactly 0. The gradient of the keys'
+    weight shows how much rounding that is.
     """
     if station.startswith(GRAD) and station.endswith(KEY_BIASES):
         return station.removesuffix("bias") + "weight"
@@ -80,18 +80,19 @@ def difference(
 ) -> Difference:
     """Compare two arrays of the same shape.
 
-    `allowed` is the largest ‖Δ‖ that is ok, `size` what it is relative to, None: ‖ours‖.
+    NaN or infinity is never ok: on one side, on both at the same place, or in `allowed`.
 
-    NaN or infinity on either side, be it on both, is never ok.
+    Args:
+        allowed: the largest ‖Δ‖ that is ok.
+        size: what `relative` is relative to; None: ‖ours‖.
     """
     with np.errstate(invalid="ignore", over="ignore"):
         delta = np.subtract(theirs, ours, dtype=np.float64)
         apart = np.abs(delta)
         distance, norm = float(np.linalg.norm(delta)), norm_of(ours) if size is None else size
-    finite = np.isfinite(apart)
-    place = int(np.where(finite, apart, np.inf).argmax())
+    place = int(np.where(np.isfinite(apart), apart, np.inf).argmax())
     worst = tuple(int(i) for i in np.unravel_index(place, apart.shape))
-    verdict = BEYOND if not distance <= allowed else OK
+    finite = math.isfinite(apart[worst]) and math.isfinite(allowed)
     return Difference(
         station=station,
         max_abs=float(apart.max()),
@@ -100,8 +101,8 @@ def difference(
         worst=worst,
         ours=float(ours[worst]),
         theirs=float(theirs[worst]),
-        share=_ratio(distance, allowed) if finite.all() else math.inf,
-        verdict=verdict if finite.all() else NOT_FINITE,
+        share=_ratio(distance, allowed) if finite else math.inf,
+        verdict=NOT_FINITE if not finite else OK if distance <= allowed else BEYOND,
     )
 
 
@@ -115,11 +116,11 @@ def allowed_by_rounding(
         rounding: what float32 does to it, see `npgpt.compare.activations.measure_rounding`.
         precision: what the other side computed or stored: float64, float32, float16, bfloat16. The
             coarser of the two sides counts.
-        size: what was rounded is at least so large, None: ‖ours‖.
+        size: the least size of what was rounded; None: ‖ours‖.
     """
     norm = norm_of(ours)
     size = norm if size is None else size
-    # The loss is a difference of two numbers as large as logits; one nat is its natural size.
+    # The loss is a difference of two numbers as large as logits; its natural size is one nat.
     least = LEAST_ROUNDING * (max(size, 1.0) if station == "loss" else size)
     allowed = max(rounding, least)
     allowed *= GRADIENT_ROUNDINGS if station.startswith(GRAD) else ROUNDINGS
@@ -140,19 +141,19 @@ def logits_difference(ours: np.ndarray, theirs: np.ndarray, *, top: int = 5) -> 
     """Argmax agreement, KL divergence, and the likeliest next tokens of logits [T, V]."""
     ours, theirs = ours.astype(np.float64), theirs.astype(np.float64)
     ours_best, theirs_best = ours.argmax(axis=-1), theirs.argmax(axis=-1)  # [T]
-    partings = np.flatnonzero(ours_best != theirs_best)
-    parting = int(partings[0]) if partings.size else None
-    gap = 0.0
-    if parting is not None:
-        row = ours[parting]
-        gap = float(row[ours_best[parting]] - row[theirs_best[parting]])
+    unordered = np.isnan(ours).any(axis=-1) | np.isnan(theirs).any(axis=-1)  # no argmax there
+    disagreements = np.flatnonzero((ours_best != theirs_best) | unordered)
+    first, gap = None, 0.0
     with np.errstate(all="ignore"):  # NaN and infinite logits have been reported by then
-        log_p, log_q = _log_softmax(ours), _log_softmax(theirs)
+        if disagreements.size:
+            first = int(disagreements[0])
+            gap = float(ours[first, ours_best[first]] - ours[first, theirs_best[first]])
+        log_p, log_q = log_softmax(ours), log_softmax(theirs)
         kl = np.maximum((np.exp(log_p) * (log_p - log_q)).sum(axis=-1), 0)  # [T]
     return LogitsDifference(
         positions=len(ours),
-        agreeing=len(ours) - partings.size,
-        parting=parting,
+        agreeing=len(ours) - disagreements.size,
+        first_disagreement=first,
         gap=gap,
         kl_mean=float(kl.mean()),
         kl_max=float(kl.max()),
@@ -166,15 +167,10 @@ def _likeliest(log_probs: np.ndarray, top: int) -> list[tuple[int, float]]:
     return [(int(i), float(np.exp(log_probs[i]))) for i in ids]
 
 
-def _log_softmax(logits: np.ndarray) -> np.ndarray:
-    shifted = logits - logits.max(axis=-1, keepdims=True)
-    log_probs: np.ndarray = shifted - np.log(np.exp(shifted).sum(axis=-1, keepdims=True))
-    return log_probs
-
-
 def norm_of(array: np.ndarray) -> float:
-    """‖array‖, computed in float64."""
-    return float(np.linalg.norm(array.astype(np.float64)))
+    """‖array‖, computed in float64; infinite where it overflows."""
+    with np.errstate(over="ignore"):
+        return float(np.linalg.norm(array.astype(np.float64)))
 
 
 def _ratio(part: float, whole: float) -> float:

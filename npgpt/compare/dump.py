@@ -1,7 +1,8 @@
 """Stations in a file, written by npgpt or by any other program: `.safetensors` or `.npz`.
 
-The names are those of `stations.py`, the shapes those of one text without a batch axis; a leading
-axis of 1 is taken off. Leaves out formats that would have to be unpickled.
+The names are those of `activations.py`, the shapes those of one text without a batch axis; a
+leading axis of 1 is removed. Other formats are refused: torch's .pt would have to be unpickled,
+which runs the code that it contains.
 """
 
 from __future__ import annotations
@@ -30,12 +31,12 @@ class Dump(NamedTuple):
 
 
 class Matched(NamedTuple):
-    """A dump seen from npgpt's side; each list in the order of the pass or of the file."""
+    """A dump sorted by what npgpt computed; each list in the order of the pass or of the file."""
 
     arrays: dict[str, np.ndarray]  # what both have, in npgpt's shapes
     missing: list[str]  # what the dump lacks
     unknown: list[str]  # names that mean nothing here
-    unread: list[str]  # loss and gradients, when they were not asked for
+    unread: list[str]  # loss and gradients, where npgpt did not compute them
 
 
 def read_stations(path: str | os.PathLike[str]) -> Dump:
@@ -124,7 +125,7 @@ def _without_batch_axis(array: np.ndarray, wanted: tuple[int, ...]) -> np.ndarra
 def _read_safetensors(path: Path) -> Dump:
     header = read_header(path)
     arrays = {name: read_tensor(entry) for name, entry in header.items()}
-    # BF16 has been widened by then.
+    # `read_tensor` widens BF16, so the header says what was stored.
     stored = {name: "bfloat16" if e.dtype == "BF16" else "" for name, e in header.items()}
     return Dump(arrays, {name: stored[name] or _precision(a) for name, a in arrays.items()})
 

@@ -1,14 +1,14 @@
 """What `python -m npgpt.compare` compares on: ids, from a text, from the command line or the file.
 
-A text goes through the vocabulary of the model's own kind. An encoder-decoder has two texts: the
-source that it reads, and the target that it is to write.
+A text goes through the model's own vocabulary. An encoder-decoder has two texts: the source that it
+reads, and the target that it predicts.
 """
 
 from __future__ import annotations
 
 import argparse
-import sys
 from collections.abc import Callable
+from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
@@ -17,7 +17,6 @@ from npgpt import cli
 from npgpt.compare.dump import Dump, ids_in
 from npgpt.compare.report import TokenText
 from npgpt.files.checkpoint import read_raw_config
-from npgpt.files.hub import find_model
 from npgpt.models.transformer.config import DIALECTS, TransformerConfig
 
 Encode = Callable[[str], list[int]]
@@ -25,42 +24,44 @@ Encode = Callable[[str], list[int]]
 OPTIONS = {"ids": "a text or --ids", "target_ids": "--target or --target-ids"}
 
 
-class Given(NamedTuple):
+class Inputs(NamedTuple):
     """What to compare on."""
 
     ids: np.ndarray  # [T]
     target_ids: np.ndarray | None  # [T], of an encoder-decoder alone
-    token_text: TokenText  # of the tokens that the model writes
+    token_text: TokenText  # of the tokens that the model predicts
 
 
-class Vocabulary(NamedTuple):
-    """A text's ids, a target's ids where there are targets, a token's text."""
+class Codec(NamedTuple):
+    """A vocabulary in use: a text's ids, a target's ids where there are targets, a token's text."""
 
     encode: Encode | None
     encode_target: Encode | None
     token_text: TokenText
 
 
-def read_given(args: argparse.Namespace, kind: str, dump: Dump | None) -> Given:
+def read_inputs(
+    args: argparse.Namespace, place: Path, model_type: str, dump: Dump | None
+) -> Inputs:
     """The ids given, as text or as ids, which must be those of the dump; or the dump's.
 
     Raises ValueError where there are none, where both sides' differ, and for a target that has no
     use; what the vocabulary raises, where a text needs one.
     """
     has_target = args.target is not None or args.target_ids is not None
-    if has_target and kind not in DIALECTS:
+    if has_target and model_type not in DIALECTS:
         raise ValueError(
-            f"a target is what an encoder-decoder is to write, but {args.model!r} is a {kind}; "
-            "leave out --target and --target-ids."
+            f"a target is what an encoder-decoder is to write, but {args.model!r} is a "
+            f"{model_type}; leave out --target and --target-ids."
         )
-    vocabulary = _load_vocabulary(args, kind)
-    text = sys.stdin.read() if args.text == "-" else args.text
-    ids = _read_ids("ids", text, args.ids, vocabulary.encode, dump, args.against)
+    codec = _load_codec(args, place, model_type)
+    text = None if args.text is None else cli.text_or_stdin(args.text)
+    ids = _read_ids("ids", text, args.ids, codec.encode, dump, args.against)
     target_ids = None
-    if kind in DIALECTS:
-        target = args.target, args.target_ids, vocabulary.encode_target
+    if model_type in DIALECTS:
+        target = args.target, args.target_ids, codec.encode_target
         target_ids = _read_ids("target_ids", *target, dump, args.against)
-    return Given(ids, target_ids, vocabulary.token_text)
+    return Inputs(ids, target_ids, codec.token_text)
 
 
 def _read_ids(
@@ -96,22 +97,27 @@ def _shown(ids: np.ndarray) -> str:
     return " ".join(map(str, ids[:8])) + (" …" if len(ids) > 8 else "")
 
 
-def _load_vocabulary(args: argparse.Namespace, kind: str) -> Vocabulary:
-    """Needed for a text; without one it only adds the tokens' text to the report."""
-    nothing = Vocabulary(None, None, lambda _: None)
+def _load_codec(args: argparse.Namespace, place: Path, model_type: str) -> Codec:
+    """The model's vocabulary. Only a text needs it; otherwise it adds token texts to the report.
+
+    Loaded by the model's name, not from `place`: on the hub it is downloaded only now, because not
+    every model that can be compared has one.
+    """
+    nothing = Codec(None, None, lambda _: None)
     is_text = args.text is not None or args.target is not None
     if not is_text and args.against is None and args.dump is not None:
         return nothing
-    load = {"bert": _word_pieces, **dict.fromkeys(DIALECTS, _two_languages)}.get(kind, _byte_pairs)
     try:
-        return load(args)
+        if model_type == "bert":
+            return _word_pieces(args)
+        return _source_and_target(args, place) if model_type in DIALECTS else _byte_pairs(args)
     except (ValueError, OSError, ImportError):
         if is_text:
             raise
         return nothing
 
 
-def _byte_pairs(args: argparse.Namespace) -> Vocabulary:
+def _byte_pairs(args: argparse.Namespace) -> Codec:
     from npgpt.text.tokenizer import load_tokenizer
 
     tokenizer = load_tokenizer(args.model, revision=args.revision)
@@ -119,20 +125,20 @@ def _byte_pairs(args: argparse.Namespace) -> Vocabulary:
     def token_text(token: int) -> str | None:
         return tokenizer.decode([token]) if token in tokenizer.bytes_of else None
 
-    return Vocabulary(tokenizer.encode, None, token_text)
+    return Codec(tokenizer.encode, None, token_text)
 
 
-def _word_pieces(args: argparse.Namespace) -> Vocabulary:
+def _word_pieces(args: argparse.Namespace) -> Codec:
     from npgpt.text.word_pieces import load_word_pieces
 
     tokenizer = load_word_pieces(args.model, revision=args.revision).tokenizer
-    return Vocabulary(lambda text: tokenizer.encode(text).ids, None, tokenizer.id_to_token)
+    return Codec(lambda text: tokenizer.encode(text).ids, None, tokenizer.id_to_token)
 
 
-def _two_languages(args: argparse.Namespace) -> Vocabulary:
+def _source_and_target(args: argparse.Namespace, place: Path) -> Codec:
     from npgpt.text.seq2seq import load_seq2seq_tokenizer
 
-    path = find_model(args.model, args.revision, files=("config",)) / "config.json"
+    path = place / "config.json"
     config = TransformerConfig.from_dict(read_raw_config(path), str(path))
     tokenizer = load_seq2seq_tokenizer(args.model, config, revision=args.revision)
 
@@ -143,6 +149,6 @@ def _two_languages(args: argparse.Namespace) -> Vocabulary:
             return None
 
     def encode(text: str) -> list[int]:
-        return tokenizer.encode(text.rstrip("\n"))  # that of stdin's last line
+        return tokenizer.encode(text.rstrip("\n"))  # stdin ends with one
 
-    return Vocabulary(encode, tokenizer.encode_target, token_text)
+    return Codec(encode, tokenizer.encode_target, token_text)

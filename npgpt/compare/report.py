@@ -1,26 +1,118 @@
-"""What `python -m npgpt.compare` says: tables of 100 columns, or one JSON object.
+"""What `python -m npgpt.compare` prints: tables of at most 100 columns, or one JSON object.
 
-Leaves out computing anything but the sentences.
+Beside the first station that is wrong stands its likely cause: a table for each architecture says
+what computes a station.
 """
 
 from __future__ import annotations
 
 import math
+import re
+import textwrap
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
+from npgpt import cli
 from npgpt.compare.activations import GRAD
 from npgpt.compare.differences import OK, Difference, LogitsDifference, first_beyond
-from npgpt.compare.station_parts import what_makes
 
 TokenText = Callable[[int], str | None]
+
+# What computes a station; N stands for any layer.
+WEIGHTS = "the split into heads, the scale 1/√d_h, {mask}softmax"
+SUM = "the weighted sum, merging the heads"
+
+GPT2_CAUSES = {
+    "embed": "wte[id] + wpe[position]",
+    "h.N.attn.probs": "ln_1, the Q and K thirds of c_attn, "
+    + WEIGHTS.format(mask="the causal mask, "),
+    "h.N.attn": f"the V third of c_attn, {SUM}, attn.c_proj",
+    "h.N.mlp": "ln_2, mlp.c_fc, the activation function, mlp.c_proj",
+    "h.N": "the residual additions: x + attn, then x + mlp",
+    "ln_f": "ln_f.weight, ln_f.bias, layer_norm_epsilon",
+    "logits": "lm_head, which is the token table transposed where the two are tied",
+    "loss": "log-softmax, and targets shifted by one: ids[t + 1] for position t",
+}
+LLAMA_CAUSES = {
+    "embed": "embed_tokens[id]; no position is added",
+    "layers.N.self_attn.probs": "input_layernorm, q_proj, k_proj, the split into heads, which of "
+    "them share keys, rotary angles and which coordinates are a pair, the scale 1/√d_h, the causal "
+    "mask, softmax",
+    "layers.N.self_attn": f"v_proj, {SUM}, o_proj",
+    "layers.N.mlp": "post_attention_layernorm, gate_proj with the activation, times up_proj, "
+    "down_proj",
+    "layers.N": "the residual additions: x + self_attn, then x + mlp",
+    "norm": "norm.weight, rms_norm_eps; no mean is subtracted",
+    "logits": GPT2_CAUSES["logits"],
+    "loss": GPT2_CAUSES["loss"],
+}
+_LAYER = "encoder.layer.N."
+BERT_CAUSES = {
+    "embed": "LayerNorm(word_embeddings[id] + position_embeddings[t] + token_type_embeddings[0]), "
+    "layer_norm_eps",
+    _LAYER + "attention.self.probs": "query, key, "
+    + WEIGHTS.format(mask="")
+    + "; no causal mask: every token sees all",
+    _LAYER + "attention.output.dense": f"value, {SUM}, attention.output.dense",
+    _LAYER + "attention.output.LayerNorm": "LayerNorm(x + attention.output.dense), layer_norm_eps",
+    _LAYER + "output.dense": "intermediate.dense, the activation function (gelu is the exact one), "
+    "output.dense",
+    "encoder.layer.N": "LayerNorm(x + output.dense), layer_norm_eps",
+    "pooler": "tanh(pooler.dense) of the first token alone",
+    "logits": "cls.predictions: transform.dense, the activation function, transform.LayerNorm, the "
+    "word table transposed where the two are tied, bias",
+    "loss": "log-softmax, and the target of position t: ids[t] itself, not shifted",
+}
+_EMBEDDED = (
+    "embed_tokens[id], times √d_model where scale_embedding is set, + positions: learned ones from "
+    "row 2 on and layernorm_embedding in a bart, sines and then cosines in a marian, alternating "
+    "in the paper"
+)
+SEQ2SEQ_CAUSES = {
+    "encoder.embed": _EMBEDDED,
+    "encoder.layers.N.self_attn.probs": "q_proj, k_proj, "
+    + WEIGHTS.format(mask="")
+    + "; no causal mask: every token of the source sees all",
+    "decoder.embed": "the target shifted right, decoder_start_token_id in front; then as "
+    + _EMBEDDED,
+    "decoder.layers.N.self_attn.probs": "q_proj, k_proj, "
+    + WEIGHTS.format(mask="the causal mask, "),
+    "decoder.layers.N.encoder_attn.probs": "q_proj of the target's x, k_proj of the "
+    "encoder's output, " + WEIGHTS.format(mask="") + "; no causal mask",
+    "decoder.layers.N.encoder_attn": f"v_proj of the encoder's output, {SUM}, out_proj",
+    "decoder.layers.N.encoder_attn_layer_norm": "LayerNorm(x + encoder_attn), eps 1e-5",
+    **{
+        f"{side}.layers.N{part}": cause
+        for side in ("encoder", "decoder")
+        for part, cause in (
+            (".self_attn", f"v_proj, {SUM}, out_proj"),
+            (".self_attn_layer_norm", "LayerNorm(x + self_attn), eps 1e-5"),
+            (".fc2", "fc1, the activation function, fc2"),
+            ("", "final_layer_norm: LayerNorm(x + fc2), eps 1e-5"),
+        )
+    },
+    "logits": "the table shared.weight transposed where the head is tied, else lm_head; plus "
+    "final_logits_bias",
+    "loss": "log-softmax, and the target of position t: target_ids[t]; the mean over all of them",
+}
+CAUSES = {
+    "gpt2": GPT2_CAUSES,
+    "llama": LLAMA_CAUSES,
+    "bert": BERT_CAUSES,
+    **dict.fromkeys(("bart", "marian", "transformer"), SEQ2SEQ_CAUSES),
+}
+
+
+def likely_cause(model_type: str, station: str) -> str:
+    """Where to look when `station` is the first that is wrong: the computation that makes it."""
+    return CAUSES[model_type][re.sub(r"\.\d+", ".N", station)]
 
 
 class Comparison(NamedTuple):
     """Two implementations side by side."""
 
     model: str
-    kind: str  # its `model_type`
+    model_type: str
     against: str
     dtype: str
     tolerance: float | None  # None: from rounding, station by station
@@ -38,16 +130,20 @@ class Comparison(NamedTuple):
         """Whether every station and gradient is ok."""
         return first_beyond([*self.stations, *self.gradients]) is None
 
+    @property
+    def worst_first(self) -> list[Difference]:
+        """The gradients, those that use most of their tolerance in front."""
+        return sorted(self.gradients, key=lambda row: row.share, reverse=True)
+
 
 def as_text(comparison: Comparison, token_text: TokenText) -> str:
-    """Everything for a reader: the tables, then the findings, then what was left out."""
+    """The tables of stations and gradients, the findings, and the names that only one side has."""
     c, other = comparison, "hf" if comparison.against == "hf" else "file"
     blocks = [_title(c)]
     if c.stations:
         blocks.append(_table("station", c.stations, other))
     if c.gradients:
-        worst_first = sorted(c.gradients, key=lambda row: row.share, reverse=True)
-        rows = [row._replace(station=row.station.removeprefix(GRAD)) for row in worst_first]
+        rows = [row._replace(station=row.station.removeprefix(GRAD)) for row in c.worst_first]
         blocks.append(_table("gradient, worst first", rows, other))
     blocks.append(_findings(c))
     if c.logits is not None:
@@ -63,7 +159,7 @@ def as_text(comparison: Comparison, token_text: TokenText) -> str:
 
 
 def as_json(comparison: Comparison, token_text: TokenText) -> dict[str, Any]:
-    """The same as an object; what JSON has no number for (NaN, infinity) is null."""
+    """The same as an object; NaN and infinity, for which JSON has no number, are null."""
     c = comparison
     beyond, beyond_grad = first_beyond(c.stations), first_beyond(c.gradients)
     return {
@@ -77,9 +173,7 @@ def as_json(comparison: Comparison, token_text: TokenText) -> dict[str, Any]:
         "first_beyond": beyond and beyond.station,
         "first_gradient_beyond": beyond_grad and beyond_grad.station,
         "stations": [_row_as_json(row) for row in c.stations],
-        "gradients": [
-            _row_as_json(row) for row in sorted(c.gradients, key=lambda r: r.share, reverse=True)
-        ],
+        "gradients": [_row_as_json(row) for row in c.worst_first],
         "logits": c.logits and _logits_as_json(c.logits, token_text),
         "missing": c.missing,
         "unknown": c.unknown,
@@ -96,7 +190,7 @@ def _title(c: Comparison) -> str:
 
 
 def _table(title: str, rows: Sequence[Difference], other: str) -> str:
-    """One line for each difference, columns as wide as they need to be."""
+    """One line for each difference."""
     cells = [(title, "max |Δ|", "relative", "tolerance", "worst at", "npgpt", other, "")]
     cells += [
         (
@@ -111,14 +205,7 @@ def _table(title: str, rows: Sequence[Difference], other: str) -> str:
         )
         for row in rows
     ]
-    widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
-    return "\n".join(
-        "  ".join(
-            cell.ljust(width) if i in (0, 4, 7) else cell.rjust(width)
-            for i, (cell, width) in enumerate(zip(line, widths, strict=True))
-        ).rstrip()
-        for line in cells
-    )
+    return cli.table(cells, "lrrrlrrl")
 
 
 def _findings(c: Comparison) -> str:
@@ -128,7 +215,7 @@ def _findings(c: Comparison) -> str:
         at = c.stations.index(beyond)
         before = f"; {c.stations[at - 1].station} before it is ok" if at else ""
         sentences.append(f"first station beyond tolerance: {beyond.station}{before}")
-        sentences.append(f"  made by: {what_makes(c.kind, beyond.station)}")
+        sentences.append(f"  made by: {likely_cause(c.model_type, beyond.station)}")
     elif c.stations:
         sentences.append(f"all {len(c.stations)} stations are within tolerance")
     if c.gradients:
@@ -144,20 +231,20 @@ def _findings(c: Comparison) -> str:
 
 
 def _logits_sentences(logits: LogitsDifference) -> list[str]:
-    parting = ""
-    if logits.parting is not None:
-        parting = (
-            f"; first parting at position {logits.parting}, where npgpt's logits tell the two "
-            f"tokens apart by {_number(logits.gap)}"
+    first = ""
+    if logits.first_disagreement is not None:
+        first = (
+            f"; first disagreement at position {logits.first_disagreement}, where npgpt's logits "
+            f"of the two tokens differ by {_number(logits.gap)}"
         )
     return [
-        f"argmax: the same at {logits.agreeing} of {logits.positions} positions{parting}",
+        f"argmax: the same at {logits.agreeing} of {logits.positions} positions{first}",
         f"KL divergence: mean {_number(logits.kl_mean)}, max {_number(logits.kl_max)} nats",
     ]
 
 
 def _next_token(c: Comparison, logits: LogitsDifference, other: str, token_text: TokenText) -> str:
-    at = "after" if c.kind in ("gpt2", "llama") else "at"
+    at = "after" if c.model_type in ("gpt2", "llama") else "at"
     lines = [f"likeliest {at} position {logits.positions - 1}:"]
     lines.append(f"     {'npgpt':<42}{other}")
     for place, pair in enumerate(zip(logits.ours, logits.theirs, strict=True), start=1):
@@ -174,8 +261,6 @@ def _quoted(text: str | None) -> str:
 
 
 def _wrapped(names: Sequence[str]) -> str:
-    import textwrap
-
     return textwrap.indent(textwrap.fill(", ".join(names), 98), "  ")
 
 
@@ -194,8 +279,16 @@ def _logits_as_json(logits: LogitsDifference, token_text: TokenText) -> dict[str
             for i, p in likeliest
         ]
 
-    numbers = {key: _finite_or_none(value) for key, value in logits._asdict().items()}
-    return {**numbers, "ours": tokens(logits.ours), "theirs": tokens(logits.theirs)}
+    return {
+        "positions": logits.positions,
+        "agreeing": logits.agreeing,
+        "parting": logits.first_disagreement,
+        "gap": _finite_or_none(logits.gap),
+        "kl_mean": _finite_or_none(logits.kl_mean),
+        "kl_max": _finite_or_none(logits.kl_max),
+        "ours": tokens(logits.ours),
+        "theirs": tokens(logits.theirs),
+    }
 
 
 def _finite_or_none(value: Any) -> Any:

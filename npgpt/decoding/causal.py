@@ -13,6 +13,7 @@ import numpy as np
 
 from npgpt.decoding.kv_cache import KVCache
 from npgpt.decoding.sampling import check_settings, sample
+from npgpt.ops.lookup import check_ids, check_shape
 
 
 class LanguageModel(Protocol):
@@ -120,16 +121,11 @@ def end_of_text_ids(model: LanguageModel) -> tuple[int, ...]:
 
 
 def _check_prompt(ids: Any, attention_mask: Any) -> tuple[np.ndarray, np.ndarray]:
-    ids = np.asarray(ids)
-    if ids.ndim not in (1, 2) or ids.size == 0:
-        raise ValueError(f"ids must be [T] or [B, T] and not empty, but have shape {[*ids.shape]}.")
+    ids = check_ids(ids)
     if attention_mask is None:
         return ids, np.ones(ids.shape, bool)
     mask = np.asarray(attention_mask) != 0
-    if mask.shape != ids.shape:
-        raise ValueError(
-            f"attention_mask has shape {[*mask.shape]}, but the ids have {[*ids.shape]}."
-        )
+    check_shape("attention_mask", mask, ids.shape)
     if not mask[..., -1].all():
         raise ValueError("a prompt ends in padding; pad on the left, so that new tokens follow it.")
     return ids, mask

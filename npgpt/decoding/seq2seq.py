@@ -14,6 +14,7 @@ import numpy as np
 
 from npgpt.decoding.kv_cache import KVCache
 from npgpt.decoding.seq2seq_settings import Settings, search_settings
+from npgpt.ops.softmax import log_softmax
 
 CrossKV = list[tuple[np.ndarray, np.ndarray]]  # of every decoder layer
 
@@ -127,8 +128,9 @@ def _beam_search(
     ended: list[tuple[float, list[int]]] = []  # best first, K at most
     for n in range(settings.max_new_tokens):
         logits = model.decode(text if kv is None else text[:, -1:], cross_kv, mask, kv)
-        log_probs = _restricted(_log_softmax(logits), n, settings)
-        log_probs = _log_softmax(log_probs) if settings.renormalize else log_probs
+        # In float64 whatever the model's dtype: many of them are added up.
+        log_probs = _restricted(log_softmax(logits.astype(np.float64)), n, settings)
+        log_probs = log_softmax(log_probs) if settings.renormalize else log_probs
         totals = (scores[:, None] + log_probs).reshape(-1)
         best = _highest(totals, max(2, 1 + len(settings.stops)) * K)
         parents, tokens = np.divmod(best, log_probs.shape[-1])
@@ -175,13 +177,6 @@ def _restricted(scores: np.ndarray, n: int, settings: Settings) -> np.ndarray:
         scores[...] = -np.inf
         scores[..., forced] = 0
     return scores
-
-
-def _log_softmax(x: np.ndarray) -> np.ndarray:
-    """In float64 whatever the model's dtype: many of them are added up."""
-    x = x.astype(np.float64)
-    x -= x.max(axis=-1, keepdims=True)
-    return x - np.log(np.exp(x).sum(axis=-1, keepdims=True))
 
 
 def _up_to_stop(tokens: list[int], stops: tuple[int, ...]) -> list[int]:

@@ -64,7 +64,7 @@ def memory_bytes(config: BERTConfig, tokens: int, batch: int, each: int) -> dict
 
 
 def as_text(name: str, config: BERTConfig, tokens: int, batch: int, each: int) -> str:
-    """Everything for a reader; `each` is the size of a number in bytes."""
+    """Everything for a reader; `parallel` is the size of a number in bytes."""
     d, H = config.hidden_size, config.num_attention_heads
     head = "is word_embeddings" if config.tie_word_embeddings else "has its own table"
     title = (

@@ -55,7 +55,7 @@ def kv_cache_bytes(config: LlamaConfig, tokens: int, batch: int, each: int) -> t
 
 
 def as_text(name: str, config: LlamaConfig, tokens: int, batch: int, each: int) -> str:
-    """Everything for a reader; `each` is the size of a number in bytes."""
+    """Everything for a reader; `parallel` is the size of a number in bytes."""
     H, H_kv = config.num_attention_heads, config.n_kv_head
     head = "is embed_tokens" if config.tie_word_embeddings else "has its own table"
     title = (

@@ -102,7 +102,7 @@ def memory_bytes(
 def as_text(
     name: str, config: TransformerConfig, tokens: int, batch: int, each: int, source: int
 ) -> str:
-    """Everything for a reader; `each` is the size of a number in bytes."""
+    """Everything for a reader; `parallel` is the size of a number in bytes."""
     below = f"Below: S = {source} tokens of source, T = {tokens} of target, {texts(batch, each)}"
     memory = memory_bytes(config, tokens, source, batch, each)
     lines = [

@@ -49,7 +49,7 @@ def attention_forward(
     Args:
         q: [..., T, d_h].
         k, v: [..., S, d_h].
-        divisor: √d_h as a rule (7.4).
+        divisor: usually √d_h (7.4).
         mask: bool, broadcasts against [..., T, S]; True = may attend (7.5).
         pdrop, rng: dropout of the weights in training.
 
@@ -111,13 +111,13 @@ def attend_forward(
 def attend_backward(
     dcontext: np.ndarray, saved: Saved
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """The way back of `attend_forward`: dq [..., T, d_h], dk and dv [..., S, d_h]."""
+    """Backward of `attend_forward`: dq [..., T, d_h], dk and dv [..., S, d_h]."""
     if isinstance(saved, AttentionSaved):
         return attention_backward(dcontext, saved)
     return flash_attention_backward(dcontext, saved)
 
 
-def weight_tables(saved: Saved) -> np.ndarray:
+def attention_weights(saved: Saved) -> np.ndarray:
     """The weights [..., H, T, S]: row i says how much token i looks at each token.
 
     Raises AttributeError after a pass with `flash`, which has none.

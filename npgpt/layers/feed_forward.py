@@ -16,7 +16,7 @@ class FeedForwardSaved(NamedTuple):
 
     c_fc: LinearSaved
     activation: str
-    activated: Any  # what the activation saved
+    saved_activation: Any
     c_proj: LinearSaved
 
 
@@ -29,7 +29,7 @@ def feed_forward_forward(
     *,
     activation: str,
 ) -> tuple[np.ndarray, FeedForwardSaved]:
-    """Widen, bend, narrow. Article 8.1.
+    """Widen, activate, narrow. Article 8.1.
 
         y = activation(x W_1 + b_1) W_2 + b_2           d -> F -> F -> d
 
@@ -46,8 +46,8 @@ def feed_forward_forward(
     """
     forward, _ = ACTIVATIONS[activation]
     wide, saved_c_fc = linear_forward(x, c_fc_weight, c_fc_bias)  # [..., F]
-    bent, saved_activation = forward(wide)
-    y, saved_c_proj = linear_forward(bent, c_proj_weight, c_proj_bias)  # [..., d]
+    activated, saved_activation = forward(wide)
+    y, saved_c_proj = linear_forward(activated, c_proj_weight, c_proj_bias)  # [..., d]
     return y, FeedForwardSaved(saved_c_fc, activation, saved_activation, saved_c_proj)
 
 
@@ -63,7 +63,7 @@ def feed_forward_backward(
         dx [..., d], then each parameter's gradient in the parameter's shape.
     """
     _, backward = ACTIVATIONS[saved.activation]
-    dbent, dc_proj_weight, dc_proj_bias = linear_backward(dy, saved.c_proj)
-    dwide = backward(dbent, saved.activated)
+    dactivated, dc_proj_weight, dc_proj_bias = linear_backward(dy, saved.c_proj)
+    dwide = backward(dactivated, saved.saved_activation)
     dx, dc_fc_weight, dc_fc_bias = linear_backward(dwide, saved.c_fc)
     return dx, dc_fc_weight, dc_fc_bias, dc_proj_weight, dc_proj_bias

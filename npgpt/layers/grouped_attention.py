@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from npgpt.layers.attention import Saved, attend_backward, attend_forward, weight_tables
+from npgpt.layers.attention import Saved, attend_backward, attend_forward, attention_weights
 from npgpt.ops import rope
 from npgpt.ops.heads import (
     merge_heads_backward,
@@ -32,7 +32,7 @@ class GroupedAttentionSaved(NamedTuple):
     """What `grouped_attention_backward` reads."""
 
     projections: list[ProjectSaved]  # of q, k, v
-    turns: rope.Saved
+    cos_sin: rope.Saved
     heads: Saved
     n_head: int
     n_kv_head: int
@@ -40,8 +40,8 @@ class GroupedAttentionSaved(NamedTuple):
 
     @property
     def probs(self) -> np.ndarray:
-        """The weight tables [..., H, T, S]; see `weight_tables`."""
-        return ungroup_queries_forward(weight_tables(self.heads))[0]
+        """The weight tables [..., H, T, S]; see `attention_weights`."""
+        return ungroup_queries_forward(attention_weights(self.heads))[0]
 
 
 def grouped_attention_forward(
@@ -53,7 +53,7 @@ def grouped_attention_forward(
     *,
     n_head: int,
     n_kv_head: int,
-    turns: tuple[np.ndarray, np.ndarray],
+    cos_sin: tuple[np.ndarray, np.ndarray],
     divisor: float,
     mask: np.ndarray,
     extend_kv: Callable[[np.ndarray, np.ndarray], tuple[np.ndarray, np.ndarray]] | None = None,
@@ -70,7 +70,7 @@ def grouped_attention_forward(
         x: [..., T, d].
         W_q, W_k, W_v, W_o: [d, H d_h], [d, H_kv d_h], [d, H_kv d_h], [H d_h, d].
         n_head, n_kv_head: H, a multiple of H_kv.
-        turns: cos and sin of the positions, broadcast against [..., H, T, d_h/2]; see
+        cos_sin: of the positions' angles, broadcast against [..., H, T, d_h/2]; see
             `npgpt.ops.rope.rotation`.
         mask: bool [T, S] or [..., 1, T, S], the same for all heads; True = may attend.
         extend_kv: puts new keys, turned already, and values [..., H_kv, T, d_h] behind those of
@@ -80,11 +80,11 @@ def grouped_attention_forward(
     Returns:
         y [..., T, d], and what backward reads.
     """
-    cos, sin = turns
+    cos, sin = cos_sin
     projected = [project_forward(x, W) for W in (W_q, W_k, W_v)]  # 1 project
     q, _ = split_heads_forward(projected[0][0], n_head=n_head)  # [..., H, T, d_h]
     k, v = (split_heads_forward(part, n_head=n_kv_head)[0] for part, _ in projected[1:])
-    q, saved_turns = rope_forward(q, cos=cos, sin=sin)
+    q, saved_cos_sin = rope_forward(q, cos=cos, sin=sin)
     k, _ = rope_forward(k, cos=cos, sin=sin)  # [..., H_kv, T, d_h]
     if extend_kv is not None:
         k, v = extend_kv(k, v)
@@ -99,7 +99,7 @@ def grouped_attention_forward(
     y, saved_out = project_forward(merged, W_o)
     saved_projections = [saved for _, saved in projected]
     return y, GroupedAttentionSaved(
-        saved_projections, saved_turns, saved_heads, n_head, n_kv_head, saved_out
+        saved_projections, saved_cos_sin, saved_heads, n_head, n_kv_head, saved_out
     )
 
 
@@ -115,8 +115,8 @@ def grouped_attention_backward(
     dcontext = merge_heads_backward(dmerged, saved.n_head)  # [..., H, T, d_h]
     dcontext = ungroup_queries_backward(dcontext, saved.n_kv_head)
     dq, dk, dv = attend_backward(dcontext, saved.heads)  # [..., H_kv, G, …]
-    dq = rope_backward(group_queries_backward(dq, None), saved.turns)
-    dk = rope_backward(share_heads_backward(dk, None), saved.turns)
+    dq = rope_backward(group_queries_backward(dq, None), saved.cos_sin)
+    dk = rope_backward(share_heads_backward(dk, None), saved.cos_sin)
     dv = share_heads_backward(dv, None)
     parts = zip((dq, dk, dv), saved.projections, strict=True)
     back = [project_backward(split_heads_backward(dpart, None), kept) for dpart, kept in parts]

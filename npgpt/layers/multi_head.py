@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from npgpt.layers.attention import Saved, attend_backward, attend_forward, weight_tables
+from npgpt.layers.attention import Saved, attend_backward, attend_forward, attention_weights
 from npgpt.ops.heads import (
     merge_heads_backward,
     merge_heads_forward,
@@ -77,8 +77,8 @@ class QueryAttentionSaved(NamedTuple):
 
     @property
     def probs(self) -> np.ndarray:
-        """The weight tables [..., H, T, S]; see `weight_tables`."""
-        return weight_tables(self.heads)
+        """The weight tables [..., H, T, S]; see `attention_weights`."""
+        return attention_weights(self.heads)
 
 
 def query_attention_forward(

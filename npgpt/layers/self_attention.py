@@ -1,6 +1,6 @@
 """Multi-head self-attention as GPT-2 stores it: one matrix for queries, keys and values.
 
-Leaves out matrices that are stored apart, and queries that look at another text (`multi_head.py`).
+Matrices that are stored apart, and queries that look at another text, are in `multi_head.py`.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from npgpt.layers.attention import Saved, attend_backward, attend_forward, weight_tables
+from npgpt.layers.attention import Saved, attend_backward, attend_forward, attention_weights
 from npgpt.ops.heads import (
     merge_heads_backward,
     merge_heads_forward,
@@ -31,8 +31,8 @@ class SelfAttentionSaved(NamedTuple):
 
     @property
     def probs(self) -> np.ndarray:
-        """The weight tables [..., H, T, S]; see `weight_tables`."""
-        return weight_tables(self.heads)
+        """The weight tables [..., H, T, S]; see `attention_weights`."""
+        return attention_weights(self.heads)
 
 
 def self_attention_forward(

@@ -16,7 +16,7 @@ class SwiGLUSaved(NamedTuple):
 
     gate_proj: ProjectSaved
     activation: str
-    activated: Any  # what the activation saved
+    saved_activation: Any
     gate: np.ndarray
     up_proj: ProjectSaved
     up: np.ndarray
@@ -46,10 +46,10 @@ def swiglu_forward(
     """
     forward, _ = ACTIVATIONS[activation]
     wide, saved_gate = project_forward(x, W_gate)  # [..., F]
-    gate, activated = forward(wide)
+    gate, saved_activation = forward(wide)
     up, saved_up = project_forward(x, W_up)
     y, saved_down = project_forward(gate * up, W_down)
-    return y, SwiGLUSaved(saved_gate, activation, activated, gate, saved_up, up, saved_down)
+    return y, SwiGLUSaved(saved_gate, activation, saved_activation, gate, saved_up, up, saved_down)
 
 
 def swiglu_backward(
@@ -65,6 +65,6 @@ def swiglu_backward(
     _, backward = ACTIVATIONS[saved.activation]
     dmixed, dW_down = project_backward(dy, saved.down_proj)
     dx_up, dW_up = project_backward(dmixed * saved.gate, saved.up_proj)
-    dwide = backward(dmixed * saved.up, saved.activated)
+    dwide = backward(dmixed * saved.up, saved.saved_activation)
     dx_gate, dW_gate = project_backward(dwide, saved.gate_proj)
     return dx_gate + dx_up, dW_gate, dW_up, dW_down

@@ -1,1 +1,5 @@
-"""One file per architecture; the wiring of residuals and norms is written out in each."""
+"""A folder for each architecture: `gpt2/model.py` is the page to read first.
+
+Residuals and norms are written out in each. `common.py` and `causal.py` hold what they share,
+`auto.py` finds and loads a model by its name.
+"""

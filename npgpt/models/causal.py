@@ -1,30 +1,174 @@
-"""What every model that reads from left to right asks of its input: shapes, and positions."""
+"""What GPT-2 and Llama share: text in, logits of the next tokens out, loss, gradients, new text.
+
+A model of this kind writes out its trunk, from ids to the last norm, and the trunk's backward. Here
+is what stands around it: positions and mask before, lm_head and loss behind (article 10, 7.5).
+"""
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Iterator
+from typing import Any, NamedTuple
 
 import numpy as np
 
+from npgpt.decoding import causal as decoding
+from npgpt.decoding.kv_cache import KVCache
+from npgpt.models.common import Model, Observer, Params, Pass
+from npgpt.ops.lm_head import lm_head_backward, lm_head_forward
+from npgpt.ops.lm_head_loss import lm_head_loss_backward, lm_head_loss_forward
+from npgpt.ops.lookup import check_ids, check_shape
+from npgpt.ops.mask import attention_mask_for
 
-def check_input(ids: Any, attention_mask: Any, past: int) -> tuple[np.ndarray, np.ndarray | None]:
-    """Both as arrays of matching shapes; the range of ids is checked where they are looked up.
 
-    Raises ValueError unless ids are [T] or [B, T], not empty, and attention_mask [past + T] or
-    [B, past + T].
-    """
-    ids = np.asarray(ids)
-    if ids.ndim not in (1, 2) or ids.size == 0:
-        raise ValueError(f"ids must be [T] or [B, T] and not empty, but have shape {[*ids.shape]}.")
-    if attention_mask is None:
-        return ids, None
-    attention_mask = np.asarray(attention_mask)
-    wanted = (*ids.shape[:-1], past + ids.shape[-1])
-    if attention_mask.shape != wanted:
-        raise ValueError(
-            f"attention_mask has shape {[*attention_mask.shape]}, but these ids want {[*wanted]}."
-        )
-    return ids, attention_mask
+class CausalOutput(NamedTuple):
+    """Logits [..., T, V], and everything the backward pass reads."""
+
+    logits: np.ndarray
+    saved: Any  # GPT2Saved, LlamaSaved
+
+
+class CausalLM(Model):
+    """A model that reads from left to right and says what may come next."""
+
+    TABLE: str  # the name of the token table [V, d]
+
+    def _trunk(
+        self, ids: np.ndarray, positions: np.ndarray, mask: np.ndarray, run: Pass
+    ) -> tuple[np.ndarray, Any]:
+        """From ids [..., T] to the residual stream after the last norm [..., T, d].
+
+        Returns what backward reads, too, as a record with an empty field `lm_head`.
+        """
+        raise NotImplementedError
+
+    def _trunk_backward(self, dx: np.ndarray, saved: Any, grads: Params) -> None:
+        """The trunk in reverse: puts the gradients of its parameters into `grads`."""
+        raise NotImplementedError
+
+    def _kv_sizes(self) -> tuple[int, int, int]:
+        """Of the KV cache: blocks, heads of keys and values, width of a head."""
+        raise NotImplementedError
+
+    @property
+    def context(self) -> int:
+        """How many tokens a text may have."""
+        raise NotImplementedError
+
+    def __call__(
+        self,
+        ids: Any,
+        attention_mask: Any = None,
+        kv: KVCache | None = None,
+        *,
+        last_only: bool = False,
+    ) -> np.ndarray:
+        """Logits alone: `forward` without keeping anything for a backward pass.
+
+        `last_only` computes those of the last position only: [..., 1, V].
+        """
+        x, _ = self._read(ids, attention_mask, Pass(flash=True, keep=False, kv=kv))
+        return lm_head_forward(x[..., -1:, :] if last_only else x, self.params[self.head])[0]
+
+    def forward(
+        self,
+        ids: Any,
+        attention_mask: Any = None,
+        kv: KVCache | None = None,
+        *,
+        rng: np.random.Generator | None = None,
+        observe: Observer | None = None,
+        flash: bool = False,
+    ) -> CausalOutput:
+        """Logits for every position, and everything that the backward pass reads.
+
+        Args:
+            ids: [T] or [B, T] integers in 0..V-1.
+            attention_mask: [S] or [B, S], 0 for padding on either side; positions count the real
+                tokens only, as Hugging Face's generation does. S includes cached positions.
+            kv: keys and values of earlier tokens, which grow by these T; see `new_kv_cache`.
+            rng: draws the dropout masks in training; None: no dropout.
+            observe: called as observe(station, array) at each station of the pass: `embed`; for
+                every block what attention and feed-forward add, and the residual stream behind
+                them; the last norm; `logits`. `{}.__setitem__` collects them.
+            flash: attention without weight tables, see `attend_forward`.
+
+        Returns:
+            logits [T, V] or [B, T, V] in the parameters' dtype, and `saved`.
+
+        Raises:
+            ValueError: ids out of range or of a wrong shape or dtype; too many positions.
+        """
+        run = Pass(rng, observe, flash, kv=kv)
+        x, saved = self._read(ids, attention_mask, run)
+        logits, lm_head = lm_head_forward(x, self.params[self.head])  # [..., T, d] -> [..., T, V]
+        run.station("logits", logits)
+        return CausalOutput(logits, saved._replace(lm_head=lm_head))
+
+    def backward(self, dlogits: np.ndarray, saved: Any) -> Params:
+        """Gradients of all parameters, keyed like `params`, from that of the logits [..., T, V].
+
+        A tied table gets both its contributions: as lm_head and as lookup (article 10.2).
+        """
+        return self._read_backward(*lm_head_backward(dlogits, saved.lm_head), saved)
+
+    def loss_and_grads(
+        self,
+        ids: Any,
+        targets: Any,
+        attention_mask: Any = None,
+        *,
+        rng: np.random.Generator | None = None,
+    ) -> tuple[np.floating, Params]:
+        """Mean loss in nats over all targets that are not -100, and every parameter's gradient.
+
+        Args:
+            ids: [T] or [B, T].
+            targets: like ids, already shifted: targets[t] is the token that follows ids[t].
+            attention_mask, rng: see `forward`.
+        """
+        x, saved = self._read(ids, attention_mask, Pass(rng, flash=True))
+        loss, saved_loss = lm_head_loss_forward(x, np.asarray(targets), self.params[self.head])
+        return loss, self._read_backward(*lm_head_loss_backward(1.0, saved_loss), saved)
+
+    def _read(self, ids: Any, attention_mask: Any, run: Pass) -> tuple[np.ndarray, Any]:
+        """What the trunk makes of checked ids, their positions, and who may look at whom."""
+        past = 0 if run.kv is None else run.kv.length
+        ids = check_ids(ids)
+        T = ids.shape[-1]
+        if attention_mask is not None:
+            attention_mask = np.asarray(attention_mask)
+            check_shape("attention_mask", attention_mask, (*ids.shape[:-1], past + T))
+        positions = new_positions(past, T, attention_mask)
+        x, saved = self._trunk(ids, positions, attention_mask_for(T, past + T, attention_mask), run)
+        if run.kv is not None:
+            run.kv.advance(T)
+        return x, saved
+
+    def _read_backward(self, dx: np.ndarray, dtable: np.ndarray, saved: Any) -> Params:
+        """Gradients of all parameters, from that of the trunk's output and of lm_head's table."""
+        grads: Params = {self.head: dtable}
+        self._trunk_backward(dx, saved, grads)
+        return {name: grads[name] for name in self.params}
+
+    def new_kv_cache(self, batch: tuple[int, ...] = (), capacity: int | None = None) -> KVCache:
+        """An empty cache for ids [*batch, T], with room for `capacity` (`context`) tokens."""
+        n_layer, heads, d_h = self._kv_sizes()
+        shape = (*batch, heads, capacity or self.context, d_h)
+        return KVCache(n_layer, shape, self.params[self.TABLE].dtype)
+
+    def generate(self, ids: Any, max_new_tokens: int = 40, **options: Any) -> Iterator[Any]:
+        """Continue `ids`, one token after the other; options: see `npgpt.decoding.causal`."""
+        return decoding.generate(self, ids, max_new_tokens, **options)
+
+    @property
+    def rows(self) -> int:
+        """How many ids have a row in the token table, padding beyond `vocab_size` included."""
+        return len(self.params[self.TABLE])
+
+    @property
+    def head(self) -> str:
+        """The name of lm_head's table, which is the token table where the two are tied."""
+        return self.TABLE if self.config.tie_word_embeddings else "lm_head.weight"
 
 
 def new_positions(past: int, T: int, attention_mask: np.ndarray | None) -> np.ndarray:

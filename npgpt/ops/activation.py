@@ -12,8 +12,8 @@ from typing import Any
 
 import numpy as np
 
+from npgpt.ops.chunks import map_chunks
 from npgpt.ops.normal_cdf import normal_cdf, normal_pdf
-from npgpt.ops.pieces import each_piece
 
 SQRT_2_OVER_PI = math.sqrt(2 / math.pi)
 
@@ -32,13 +32,13 @@ def gelu_tanh_forward(x: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     x = np.asarray(x, order="C")
     y = np.empty_like(x)
 
-    def bend(x: np.ndarray, y: np.ndarray) -> None:
+    def activate(x: np.ndarray, y: np.ndarray) -> None:
         _tanh_u(x, y)
         y += 1
         y *= x
         y *= 0.5
 
-    each_piece(bend, x.reshape(-1), y.reshape(-1))
+    map_chunks(activate, x.reshape(-1), y.reshape(-1))
     return y, x
 
 
@@ -57,7 +57,7 @@ def gelu_tanh_backward(dy: np.ndarray, saved: np.ndarray) -> np.ndarray:
     """
     dx = np.empty_like(saved)
 
-    def bend_back(x: np.ndarray, dy: np.ndarray, slope: np.ndarray) -> None:
+    def slope_times_dy(x: np.ndarray, dy: np.ndarray, slope: np.ndarray) -> None:
         tanh_u = _tanh_u(x, np.empty_like(x))
         np.multiply(x, x, out=slope)
         slope *= 3 * 0.044715 * SQRT_2_OVER_PI
@@ -69,7 +69,7 @@ def gelu_tanh_backward(dy: np.ndarray, saved: np.ndarray) -> np.ndarray:
         slope *= 0.5
         slope *= dy
 
-    each_piece(bend_back, saved.reshape(-1), dy.reshape(-1), dx.reshape(-1))
+    map_chunks(slope_times_dy, saved.reshape(-1), dy.reshape(-1), dx.reshape(-1))
     return dx
 
 

@@ -55,7 +55,7 @@ def cross_entropy_backward(dloss: float, saved: Saved) -> np.ndarray:
         dlogits[t, v] = dloss / N (softmax(logits[t])[v] - [v = targets[t]]),       0 for ignored t
 
     Args:
-        dloss: gradient of the loss, 1.0 as a rule.
+        dloss: gradient of the loss, usually 1.0.
 
     Returns:
         dlogits [..., V].

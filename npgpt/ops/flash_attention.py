@@ -3,11 +3,11 @@
 The same function of q, k, v as the six steps, up to rounding. The table of H · T · S scores is what
 makes those slow and large: it leaves the processor's cache between one step and the next. Here a
 tile of it is made, used and forgotten, and made again in the backward pass, so that what is kept
-grows with T and not with T². Tiles in which nobody may look at anybody, the upper triangle of a
-causal mask, are left out.
+grows with T and not with T². Tiles in which no query may look at any key, the upper triangle of a
+causal mask, are skipped.
 
-Leaves out: dropout of the weights, and the weights themselves; whoever wants to read the table
-takes the six steps (`npgpt.layers.attention`).
+Leaves out dropout of the weights, and the weights themselves: the six steps have both
+(`npgpt.layers.attention`).
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from functools import reduce
 
 import numpy as np
 
-from npgpt.ops.threads import each_with_products, thread_count
+from npgpt.ops.threads import parallel_blas, thread_count
 
 ROWS, KEYS = 128, 1024  # sizes of a tile; measured, but anything near is as good
 MANY = 1 << 19  # scores from which several threads are quicker
@@ -49,7 +49,7 @@ def flash_attention_forward(
     Args:
         q: [..., T, d_h].
         k, v: [..., S, d_h]; v's width may differ.
-        divisor: √d_h as a rule (7.4).
+        divisor: usually √d_h (7.4).
         mask: bool, broadcasts against [..., T, S]; True = may attend (7.5). A query that may attend
             to nothing gets zeros.
 
@@ -153,20 +153,20 @@ def _scores(q: np.ndarray, k: np.ndarray, hidden: np.ndarray | None) -> np.ndarr
 
 
 def _each_part(function: Callable[[Part], object], q: np.ndarray, k: np.ndarray) -> None:
-    """Call `function` with indices of q's leading axes: each a text, or some heads of a text.
+    """Call `function` with indices of q's leading axes: each a sequence, or some of its heads.
 
-    Heads are cut apart only where the texts alone cannot be shared out evenly among the threads.
+    Heads are cut apart only where the sequences alone cannot be shared out evenly among threads.
     """
     heads = math.prod(q.shape[-3:-2])
-    texts = list(np.ndindex(q.shape[:-3]))
-    many = len(texts) * heads * q.shape[-2] * k.shape[-2] >= MANY
+    sequences = list(np.ndindex(q.shape[:-3]))
+    many = len(sequences) * heads * q.shape[-2] * k.shape[-2] >= MANY
     count = thread_count() if many else 1
-    size = math.ceil(heads / (count // math.gcd(count, len(texts))))
+    size = math.ceil(heads / (count // math.gcd(count, len(sequences))))
     parts: list[Part] = [()]
     if q.ndim > 2:
-        parts = [(*text, slice(h, h + size)) for text in texts for h in range(0, heads, size)]
+        parts = [(*row, slice(h, h + size)) for row in sequences for h in range(0, heads, size)]
     if many:
-        each_with_products(function, parts)
+        parallel_blas(function, parts)
     else:
         for part in parts:
             function(part)

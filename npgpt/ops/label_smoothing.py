@@ -55,7 +55,7 @@ def label_smoothing_backward(dloss: float, saved: Saved) -> np.ndarray:
         dlogits[t, v] = dloss / N (softmax(logits[t])[v] - (1 - ε) [v = targets[t]] - ε/V)
 
     Args:
-        dloss: gradient of the loss, 1.0 as a rule.
+        dloss: gradient of the loss, usually 1.0.
 
     Returns:
         dlogits [..., V]; 0 for ignored t.

@@ -4,7 +4,7 @@ At GPT-2's size the logits of 1,024 tokens take 206 MB, their gradient as much a
 wants loss and gradients needs neither: some rows of logits become their gradient in place, are
 multiplied on, and make room for the next rows.
 
-Leaves out the logits themselves (`lm_head.py`, `cross_entropy.py`).
+The two steps one by one are in `lm_head.py` and `cross_entropy.py`.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ def lm_head_loss_backward(dloss: float, saved: Saved) -> tuple[np.ndarray, np.nd
     """Gradients of x and of the table; targets have none.
 
     Args:
-        dloss: gradient of the loss, 1.0 as a rule.
+        dloss: gradient of the loss, usually 1.0.
 
     Returns:
         dx [..., d], dtable [V, d].

@@ -1,10 +1,12 @@
 """Token embedding: turn ids into vectors by taking rows of a table (article chapter 5).
 
-Leaves out: the position table (`position.py`), and the same table read the other way round
-(`lm_head.py`).
+The position table is in `position.py`; the token table read the other way round, from vectors to
+logits, in `lm_head.py`.
 """
 
 from __future__ import annotations
+
+from typing import Any
 
 import numpy as np
 
@@ -67,3 +69,18 @@ def check_rows(ids: np.ndarray, table: np.ndarray, what: str) -> None:
             f"{what} {ids[where]} at index {list(where)} has no row: "
             f"the table holds 0..{len(table) - 1}."
         )
+
+
+def check_ids(ids: Any, name: str = "ids") -> np.ndarray:
+    """As an array; ValueError unless it is [T] or [B, T] and not empty."""
+    ids = np.asarray(ids)
+    if ids.ndim not in (1, 2) or ids.size == 0:
+        shape = [*ids.shape]
+        raise ValueError(f"{name} must be [T] or [B, T] and not empty, but have shape {shape}.")
+    return ids
+
+
+def check_shape(name: str, array: np.ndarray, wanted: tuple[int, ...]) -> None:
+    """Raise ValueError unless what goes with ids has the shape that they want."""
+    if array.shape != wanted:
+        raise ValueError(f"{name} has shape {[*array.shape]}, but these ids want {[*wanted]}.")

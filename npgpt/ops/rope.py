@@ -2,11 +2,12 @@
 
 The article's method 2. A key at position n turned by n θ and a query at m turned by m θ meet at
 the angle (n - m) θ: their product knows the distance and nothing else. d_h / 2 pairs of coordinates
-turn, each at its own speed; pair i is made of the coordinates i and i + d_h / 2, as Hugging Face
-lays them out.
+turn, each with its own frequency; pair i is made of the coordinates i and i + d_h / 2, as Hugging
+Face lays them out.
 
-The four ways to choose the speeds (`*_frequencies`, float64 [d_h/2]) are Hugging Face's `rope_type`
-"default", "linear", "dynamic" and "llama3". Left out: yarn, longrope, turning a part of a head.
+The four ways to choose the frequencies (`*_frequencies`, float64 [d_h/2]) are Hugging Face's
+`rope_type` "default", "linear", "dynamic" and "llama3". Leaves out yarn, longrope, and turning
+a part of a head.
 """
 
 from __future__ import annotations
@@ -70,12 +71,12 @@ def rotation(positions: np.ndarray, frequencies: np.ndarray) -> tuple[np.ndarray
 
 
 def default_frequencies(d_h: int, theta: float) -> np.ndarray:
-    """Speeds from one radian a position down to about 1 / theta: theta^(-2 i / d_h)."""
+    """Frequencies from one radian a position down to about 1 / theta: theta^(-2 i / d_h)."""
     return theta ** (-np.arange(0, d_h, 2) / d_h)
 
 
 def linear_frequencies(d_h: int, theta: float, factor: float) -> np.ndarray:
-    """All speeds divided by `factor`: a text that much longer turns no further than before."""
+    """All frequencies divided by `factor`: a text that much longer turns no further than before."""
     return default_frequencies(d_h, theta) / factor
 
 
@@ -86,8 +87,8 @@ def dynamic_frequencies(
 
         theta' = theta (factor length / N - (factor - 1))^(d_h / (d_h - 2))
 
-    The fastest pair keeps its speed, the slowest is divided by the whole bracket. As the text grows
-    beyond N, the angles of all its tokens change.
+    The fastest pair keeps its frequency, the slowest is divided by the whole bracket. As the text
+    grows beyond N, the angles of all its tokens change.
     """
     N = max_position_embeddings
     stretch = factor * max(length, N) / N - (factor - 1)

@@ -41,7 +41,7 @@ def scores_backward(dscores: np.ndarray, saved: Saved) -> tuple[np.ndarray, np.n
 
 
 def scale_forward(scores: np.ndarray, *, divisor: float) -> tuple[np.ndarray, float]:
-    """Divide the scores, by √d_h as a rule. Article 7.3 step 3; why: 7.4.
+    """Divide the scores, usually by √d_h. Article 7.3 step 3; why: 7.4.
 
         y = scores / divisor
 

@@ -52,3 +52,22 @@ def softmax_backward(dprobs: np.ndarray, saved: Saved) -> np.ndarray:
     mean = dx.sum(axis=axis, keepdims=True)
     dx -= mean * probs
     return dx
+
+
+def log_softmax(x: np.ndarray) -> np.ndarray:
+    """Logarithms of the probabilities along the last axis, exact where a probability rounds to 0.
+
+        log p_i = (x_i - max x) - log Σ_j exp(x_j - max x)
+
+    For comparing probabilities and adding up their logarithms. It has no backward, because the loss
+    does not go through it (see `cross_entropy`).
+
+    Args:
+        x: [..., V]; -∞ where closed, but not everywhere in a row.
+
+    Returns:
+        log p, like x.
+    """
+    shifted = x - x.max(axis=-1, keepdims=True)
+    log_probs: np.ndarray = shifted - np.log(np.exp(shifted).sum(axis=-1, keepdims=True))
+    return log_probs

@@ -1,8 +1,8 @@
 """Several threads for work that falls into independent parts.
 
 NumPy lets go of the interpreter's lock inside its loops, so threads do help where the parts are
-large. Only for parts of which each writes arrays of its own: then the result does not depend on
-the number of threads, except that BLAS may round a product differently on one thread than on two.
+large. Each part must write arrays of its own: then the result does not depend on the number of
+threads, except that BLAS may round a product differently on one thread than on two.
 """
 
 from __future__ import annotations
@@ -21,21 +21,22 @@ import numpy as np
 Part = TypeVar("Part")
 
 # After a product OpenBLAS's threads stand by for the next, awake and by default for a tenth of a
-# second, in which they keep the processors from ours. `npgpt/__init__.py` asks for less in time.
+# second, in which they keep the processors from ours. `npgpt/__init__.py` asks for less before
+# NumPy is loaded.
 OPENBLAS_RESTS = "OPENBLAS_THREAD_TIMEOUT" in os.environ
 
 _blas_is_held = Lock()
 
 
-def each(function: Callable[[Part], object], parts: Iterable[Part]) -> None:
+def parallel(function: Callable[[Part], object], parts: Iterable[Part]) -> None:
     """Call `function` with every part; what one of them raises is raised here.
 
-    For work without matrix products, as BLAS has threads of its own; else `each_with_products`.
+    For work without matrix products, as BLAS has threads of its own; else `parallel_blas`.
     """
     _in_threads(function, parts, thread_count())
 
 
-def each_with_products(function: Callable[[Part], object], parts: Iterable[Part]) -> None:
+def parallel_blas(function: Callable[[Part], object], parts: Iterable[Part]) -> None:
     """The same for work with matrix products, which each part then does on its own thread.
 
     Threads that each ask for all the threads of BLAS wait for one another, so BLAS is held to one
@@ -58,7 +59,7 @@ def each_with_products(function: Callable[[Part], object], parts: Iterable[Part]
 
 
 def thread_count() -> int:
-    """As many as BLAS takes, or, where it cannot be asked, as it takes as a rule.
+    """As many as BLAS takes, or, where it cannot be asked, as it usually takes.
 
     That is OMP_NUM_THREADS, or else one for each processor given to us.
     """
@@ -88,8 +89,8 @@ def _openblas() -> tuple[Callable[[], int], Callable[[int], None]] | None:
 
 
 def _in_threads(function: Callable[[Part], object], parts: Iterable[Part], count: int) -> None:
-    """The caller's thread is one of the `count`: it would only sleep, and what wakes up in its
-    stead may find itself on the processor of another, with one left idle."""
+    """The caller's thread is one of the `count`: if it slept instead, the thread that takes its
+    place might wake up on a processor that is busy, while another one is idle."""
     waiting = deque(parts)
 
     def work() -> None:
@@ -111,7 +112,7 @@ def _in_threads(function: Callable[[Part], object], parts: Iterable[Part], count
 
 @cache
 def _pool(count: int) -> ThreadPoolExecutor:
-    """Kept, as to start threads takes as long as many an operation."""
+    """Kept, as starting threads takes as long as a small operation."""
     return ThreadPoolExecutor(count)
 
 

@@ -16,7 +16,7 @@ import numpy as np
 
 from npgpt.models.common import Params
 from npgpt.ops import threads
-from npgpt.ops.pieces import SIZE, pieces
+from npgpt.ops.chunks import SIZE, chunks
 
 
 class AdamWState(NamedTuple):
@@ -77,7 +77,7 @@ def adamw_step(
         shrink = 1 - lr * weight_decay if decays(param) else 1.0
         a, b = np.empty((2, min(SIZE, param.size)), param.dtype)
         arrays = (param, grads[name], state.first[name], state.second[name])
-        for p, g, m, v in pieces(*(array.reshape(-1) for array in arrays)):
+        for p, g, m, v in chunks(*(array.reshape(-1) for array in arrays)):
             if len(p) < len(a):
                 a, b = a[: len(p)], b[: len(p)]
             m *= beta1
@@ -97,7 +97,7 @@ def adamw_step(
         if not all(array.flags.c_contiguous for array in arrays):
             raise ValueError(f"{name!r} does not lie in C order; train on a copy that does.")
     # The largest first, so that no thread is left alone with one at the end.
-    threads.each(update, sorted(params, key=lambda name: -params[name].size))
+    threads.parallel(update, sorted(params, key=lambda name: -params[name].size))
 
 
 def clip_gradients(grads: Mapping[str, np.ndarray], max_norm: float) -> float:

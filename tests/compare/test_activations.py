@@ -8,11 +8,12 @@ import numpy as np
 import pytest
 
 from npgpt.compare.activations import collect_stations, measure_rounding, next_token_targets
-from npgpt.compare.station_parts import what_makes
+from npgpt.models.bert.model import BERT
 from npgpt.models.gpt2.config import init_params, param_shapes
 from npgpt.models.gpt2.model import GPT2
+from npgpt.models.transformer.model import Transformer
+from tests.compare.ports import TEXTS, stations_of
 from tests.models.small_checkpoints import SMALL, random_params
-from tests.models.tiny_llama import random_llama
 
 IDS = np.array([3, 1, 4])
 FORWARD = (
@@ -85,31 +86,37 @@ def test_rounding_is_no_excuse_where_float32_overflows():
     assert rounding["h.0.mlp"] > 0
 
 
-def test_every_station_says_what_makes_it():
-    stations = collect_stations(GPT2(SMALL, random_params()), IDS, gradients=True)
-    for name, word in (
-        ("embed", "wpe"),
-        ("h.1.attn.probs", "causal mask"),
-        ("h.1.attn", "attn.c_proj"),
-        ("h.1.mlp", "activation"),
-        ("h.1", "residual"),
-        ("ln_f", "ln_f.weight"),
-        ("logits", "lm_head"),
-        ("loss", "shifted by one"),
-    ):
-        assert name in stations
-        assert word in what_makes("gpt2", name)
+def test_the_targets_of_a_bert_are_the_tokens_themselves(bert):
+    stations = stations_of(bert, gradients=True)
+    (ids,) = TEXTS[BERT]
+    loss, grads = bert.loss_and_grads(ids, ids)
+    assert stations["loss"] == pytest.approx(loss, rel=1e-6)
+    assert {name for name, param in grads.items() if not param.any()} == {
+        "pooler.dense.weight",
+        "pooler.dense.bias",
+    }
+    for name, grad in grads.items():
+        np.testing.assert_allclose(stations[f"grad.{name}"], grad, rtol=2e-4, atol=1e-6)
 
 
-def test_every_station_of_a_llama_says_what_makes_it(rng):
-    stations = collect_stations(random_llama(rng), IDS, gradients=True)
-    for name, word in (
-        ("embed", "embed_tokens"),
-        ("layers.1.self_attn.probs", "rotary angles"),
-        ("layers.1.self_attn", "o_proj"),
-        ("layers.1.mlp", "gate_proj"),
-        ("layers.1", "residual"),
-        ("norm", "no mean"),
-    ):
-        assert name in stations
-        assert word in what_makes("llama", name)
+def test_names_shapes_and_loss_of_an_encoder_decoder(bart):
+    stations = stations_of(bart, gradients=True)
+    loss, grads = bart.loss_and_grads(*TEXTS[Transformer])
+    assert stations["loss"] == pytest.approx(loss, rel=1e-6)
+    for name, grad in grads.items():
+        np.testing.assert_allclose(stations[f"grad.{name}"], grad, rtol=2e-4, atol=1e-6)
+    attn = ("self_attn.probs", "self_attn", "self_attn_layer_norm")
+    cross = ("encoder_attn.probs", "encoder_attn", "encoder_attn_layer_norm")
+    names = ["ids", "target_ids", "encoder.embed"]
+    for n in range(2):
+        layer = f"encoder.layers.{n}"
+        names += [*(f"{layer}.{part}" for part in (*attn, "fc2")), layer]
+    names.append("decoder.embed")
+    for n in range(3):
+        layer = f"decoder.layers.{n}"
+        names += [*(f"{layer}.{part}" for part in (*attn, *cross, "fc2")), layer]
+    assert [n for n in stations if not n.startswith("grad.")] == [*names, "logits", "loss"]
+    assert stations["encoder.layers.0.self_attn.probs"].shape == (3, 5, 5)
+    assert stations["decoder.layers.0.self_attn.probs"].shape == (2, 4, 4)
+    assert stations["decoder.layers.2.encoder_attn.probs"].shape == (2, 4, 5)
+    assert stations["decoder.layers.2.encoder_attn"].shape == (4, 12)

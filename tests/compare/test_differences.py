@@ -56,6 +56,18 @@ def test_what_is_not_finite_is_never_ok(value, sides):
     assert (row.verdict, row.worst, row.share) == ("NaN/inf", (1, 2), math.inf)
 
 
+@pytest.mark.parametrize("allowed", [math.inf, math.nan])
+def test_a_tolerance_that_is_not_finite_excuses_nothing(allowed):
+    row = difference("grad.k", np.ones(2), np.array([1.0, 5.0]), allowed=allowed, size=allowed)
+    assert (row.verdict, row.worst, row.share) == ("NaN/inf", (1,), math.inf)
+
+
+def test_numbers_whose_norm_overflows_are_not_ok():
+    ours = np.full(3, 1e200)
+    allowed = allowed_by_rounding("h.0", ours, 0.0, "float64")
+    assert difference("h.0", ours, np.zeros(3), allowed=allowed).verdict == "NaN/inf"
+
+
 def test_zeros_against_zeros_and_against_something():
     zeros = np.zeros(3)
     same = difference("grad.a", zeros, zeros, allowed=0.0)
@@ -140,7 +152,7 @@ def test_logits_by_hand():
     """p = (1/2, 1/4, 1/4) against q = (1/4, 1/2, 1/4): KL = 1/2 log 2 - 1/4 log 2."""
     p, q = np.log([2.0, 1, 1]), np.log([1.0, 2, 1])
     found = logits_difference(np.array([p, p]), np.array([p + 7, q]))
-    assert (found.positions, found.agreeing, found.parting) == (2, 1, 1)
+    assert (found.positions, found.agreeing, found.first_disagreement) == (2, 1, 1)
     assert found.gap == pytest.approx(math.log(2))
     assert found.kl_max == pytest.approx(math.log(2) / 4)
     assert found.kl_mean == pytest.approx(math.log(2) / 8)
@@ -152,13 +164,20 @@ def test_logits_by_hand():
 def test_equal_logits():
     logits = np.random.default_rng(0).standard_normal((4, 30)).astype(np.float32)
     found = logits_difference(logits, logits)
-    assert (found.agreeing, found.parting, found.gap) == (4, None, 0)
+    assert (found.agreeing, found.first_disagreement, found.gap) == (4, None, 0)
     assert found.kl_max == 0
     assert len(found.ours) == 5
     assert found.ours == found.theirs
 
 
-def test_logits_that_are_not_finite_give_nan():
-    logits = np.ones((2, 3))
-    logits[1, 1] = np.nan
-    assert math.isnan(logits_difference(np.ones((2, 3)), logits).kl_max)
+@pytest.mark.parametrize("value", [np.nan, np.inf])
+@pytest.mark.parametrize("sides", ["ours", "theirs", "both"])
+def test_logits_that_are_not_finite_have_no_divergence_and_nan_no_argmax(value, sides):
+    ours, theirs = np.ones((3, 4)), np.ones((3, 4))
+    for array in {"ours": [ours], "theirs": [theirs], "both": [ours, theirs]}[sides]:
+        array[1, 0] = value  # where the argmax is in any case
+    found = logits_difference(ours, theirs)
+    assert math.isnan(found.kl_mean)
+    assert math.isnan(found.kl_max)
+    agrees = not math.isnan(value)
+    assert (found.agreeing, found.first_disagreement) == ((3, None) if agrees else (2, 1))

@@ -1,30 +1,25 @@
-"""`python -m npgpt.compare`: what it takes, and how it refuses."""
+"""What the command compares on, and how it refuses bad input."""
 
 from __future__ import annotations
 
+import importlib.util
 import io
+import json
+import re
 import subprocess
 import sys
-from pathlib import Path
+from typing import Any
 
+import numpy as np
 import pytest
 
 from npgpt.files.safetensors_file import read_tensors
-from tests.compare.ports import edited, run
+from tests.compare.ports import SOURCE_AND_TARGET, edited, run
+from tests.models.tiny_transformer import random_transformer
+from tests.test_translate import MARKS, TABLES
+from tests.text.small_marian import write_marian
+from tests.text.tiny_bert_folder import PIECES, write_tiny_bert
 from tests.tiny import write_tiny_model
-
-
-@pytest.fixture(scope="module")
-def folder(tmp_path_factory) -> Path:
-    return write_tiny_model(tmp_path_factory.mktemp("model"))
-
-
-@pytest.fixture
-def dumped(folder, tmp_path) -> Path:
-    """npgpt's own stations of "hello", with gradients, as another program might have made them."""
-    path = tmp_path / "port.safetensors"
-    assert run("hello", "--model", folder, "--dump", path, "--gradients")[:2] == (0, "")
-    return path
 
 
 def test_ids_come_from_the_command_or_the_file(folder, dumped):
@@ -103,3 +98,90 @@ def test_a_process_of_its_own(folder, dumped):
     )
     assert (done.returncode, done.stderr) == (0, "")
     assert "all 11 stations are within tolerance" in done.stdout
+
+
+@pytest.mark.skipif(
+    importlib.util.find_spec("tokenizers") is None, reason="needs: pip install 'npgpt[bert]'"
+)
+def test_text_goes_through_the_word_pieces(tmp_path):
+    folder, dump = write_tiny_bert(tmp_path / "model"), tmp_path / "port.safetensors"
+    code, out, err = run("The cats sat.", "--model", folder, "--dump", dump, "--gradients")
+    assert (code, out) == (0, "")
+    assert "wrote 56 arrays" in err
+    assert read_tensors(dump)["ids"].tolist() == [2, 5, 6, 7, 8, 13, 3]
+    code, out, err = run("--model", folder, "--against", dump, "--gradients")
+    assert (code, err) == (0, "")
+    assert "all 13 stations are within tolerance\nall 42 gradients are within tolerance\n" in out
+    assert "likeliest at position 6:" in out
+    shown = dict(re.findall(r"(\d+) +'(\S+)'", out.split("likeliest")[1]))
+    assert shown
+    assert all(PIECES[int(token)] == piece for token, piece in shown.items())
+    assert run("The cat.", "--model", folder, "--against", dump)[0] == 2
+
+
+def test_a_target_for_a_bert_is_refused(bert, tmp_path):
+    for option in ("--target", "--target-ids"):
+        code, _, err = run("--ids", "1 2", option, "3", "--model", tmp_path)
+        assert (code, err.count("\n")) == (2, 1)
+        assert "is a bert; leave out --target" in err
+
+
+def test_source_and_target_come_from_the_command_or_the_file(bart, tmp_path):
+    dump = tmp_path / "port.safetensors"
+    assert run(*SOURCE_AND_TARGET, "--model", tmp_path, "--dump", dump)[0] == 0
+    against = ("--model", tmp_path, "--against", dump)
+    for given in (SOURCE_AND_TARGET, SOURCE_AND_TARGET[:2], ()):
+        assert run(*given, *against)[0] == 0
+    code, out, err = run("--target-ids", "6 11 7", *against)
+    assert (code, out) == (2, "")
+    assert "its 'target_ids' 6 11 7 2 are not those given here, 6 11 7; leave" in err
+    edited(dump, target_ids=None)
+    assert "give --target or --target-ids to compare on" in run(*against)[2]
+    assert run(*SOURCE_AND_TARGET[2:], *against)[0] == 0
+
+
+@pytest.mark.parametrize(
+    ("arguments", "sentence"),
+    [
+        (["--ids", "1 2"], "give --target or --target-ids to compare on, or a file with"),
+        (["--target-ids", "1 2"], "give a text or --ids to compare on, or a file with"),
+        (["--ids", "1", "--target-ids", ""], "no tokens to compare on; give --target or"),
+        (["--ids", "1", "--target-ids", "2", "--target", "a"], "either --target or --target-ids"),
+        (["--ids", "1", "--target-ids", "x"], "ids must be whole numbers"),
+        (["--ids", "99", "--target-ids", "2"], "token id 99"),
+        (["--ids", "1", "--target-ids", "99 2"], "token id 99"),
+        (["--ids", "1", "--target-ids", "2 99"], "target 99 at index [1]"),
+        (["--ids", "1", "--target", "a"], "is a bart, whose vocabulary is not read here"),
+        (["a", "--target-ids", "1"], "is a bart, whose vocabulary is not read here"),
+    ],
+)
+def test_bad_input_for_an_encoder_decoder(bart, tmp_path, arguments, sentence):
+    code, out, err = run("--model", tmp_path, "--dump", tmp_path / "a.safetensors", *arguments)
+    assert (code, out, err.count("\n")) == (2, "", 1)
+    assert sentence in err
+
+
+def test_characters_of_config_json(rng, tmp_path):
+    options: dict[str, Any] = {"model_type": "bart", **MARKS, **TABLES}
+    random_transformer(rng, np.float32, **options).save_pretrained(tmp_path)
+    dump = tmp_path / "a.safetensors"
+    assert run("bad", "--target", "bæd?", "--model", tmp_path, "--dump", dump)[0] == 0
+    found = read_tensors(dump)
+    assert found["ids"].tolist() == [1, 5, 4, 7, 2]
+    assert found["target_ids"].tolist() == [1, 5, 4, 7, 3, 2]
+    out = run("--model", tmp_path, "--against", dump, "--json")[1]
+    shown = {each["token"] for each in json.loads(out)["logits"]["ours"]}
+    assert shown & {*TABLES["phoneme_chars"]}
+
+
+def test_marians_pieces(spm, tmp_path):
+    model, dump = write_marian(tmp_path), tmp_path / "a.safetensors"
+    text = ("the cat sat on the mat", "--target", "猫坐在垫子上")
+    assert run(*text, "--model", tmp_path, "--dump", dump)[0] == 0
+    found = read_tensors(dump)
+    end = model.config.eos_token_id
+    assert found["ids"][-1] == found["target_ids"][-1] == end
+    assert found["target_ids"].min() >= 0
+    code, out, err = run(*text, "--model", tmp_path, "--against", dump)
+    assert (code, err) == (0, "")
+    assert "'" in out.split("likeliest")[1]

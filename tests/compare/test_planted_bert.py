@@ -3,34 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import pytest
 
-import npgpt
-from npgpt.compare.activations import collect_stations
 from npgpt.models.bert import heads as bert_heads
-from npgpt.models.bert import layer as bert_layer
-from npgpt.models.bert.model import BERT
-from tests.compare.ports import report_on
-from tests.models.tiny_bert import random_bert
+from npgpt.models.bert import model as bert_model
+from tests.compare.ports import moved, port, report, stations_of
 
-IDS = np.array([2, 5, 6, 8, 9, 5, 3])
 LAYER = "encoder.layer.1."
-
-
-def port(model: BERT, changed: dict[str, np.ndarray] | None = None, **options: Any) -> BERT:
-    """The model with some parameters or options changed."""
-    return BERT(replace(model.config, **options), model.params | (changed or {}))
-
-
-@pytest.fixture
-def model(rng, tmp_path) -> BERT:
-    model = random_bert(rng, np.float32)
-    model.save_pretrained(tmp_path)
-    return model
 
 
 SETTINGS: list[tuple[dict[str, Any], str]] = [
@@ -41,10 +23,9 @@ SETTINGS: list[tuple[dict[str, Any], str]] = [
 
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
 @pytest.mark.parametrize(("options", "wanted"), SETTINGS)
-def test_another_setting(model, tmp_path, options, wanted, dtype):
-    model = npgpt.from_pretrained(tmp_path, dtype=dtype)
-    stations = collect_stations(port(model, **options), IDS, gradients=False)
-    found = report_on(tmp_path, stations, "--dtype", dtype)
+def test_another_setting(bert, tmp_path, options, wanted, dtype):
+    other = stations_of(port(bert, dtype=dtype, **options))
+    found = report(tmp_path, other, "--dtype", dtype)
     assert (found["code"], found["first_beyond"]) == (1, wanted)
 
 
@@ -70,37 +51,35 @@ SPOTS = {
 
 
 @pytest.mark.parametrize("name", SPOTS)
-def test_one_weight_off_points_to_its_station(model, tmp_path, name):
-    changed = model.params[name].copy()
-    changed[(0 if "type" in name else 5,) + (4,) * (changed.ndim - 1)] += 0.02
-    other = collect_stations(port(model, {name: changed}), IDS, gradients=False)
-    found = report_on(tmp_path, other)
+def test_one_weight_off_points_to_its_station(bert, tmp_path, name):
+    place = (0 if "type" in name else 5, 4)[: bert.params[name].ndim]
+    found = report(tmp_path, stations_of(port(bert, moved(bert, name, place, 0.02))))
     assert (found["code"], found["first_beyond"]) == (1, SPOTS[name])
 
 
 @pytest.mark.parametrize("part", ["query", "key", "value"])
-def test_a_square_matrix_transposed(model, tmp_path, part):
+def test_a_square_matrix_transposed(bert, tmp_path, part):
     name = f"{LAYER}attention.self.{part}.weight"
-    other = collect_stations(port(model, {name: model.params[name].T}), IDS, gradients=False)
+    other = stations_of(port(bert, {name: bert.params[name].T}))
     wanted = "attention.output.dense" if part == "value" else "attention.self.probs"
-    assert report_on(tmp_path, other)["first_beyond"] == LAYER + wanted
+    assert report(tmp_path, other)["first_beyond"] == LAYER + wanted
 
 
 WIRING: dict[str, tuple[Any, str, Callable[[Any], Any], str]] = {
     "a causal mask": (
-        bert_layer,
+        bert_model,
         "query_attention_forward",
         lambda f: lambda x, *a, mask, **o: f(x, *a, mask=np.tri(len(x), dtype=bool), **o),
         "encoder.layer.0.attention.self.probs",
     ),
     "no scale": (
-        bert_layer,
+        bert_model,
         "query_attention_forward",
         lambda f: lambda *a, divisor, **o: f(*a, divisor=1.0, **o),
         "encoder.layer.0.attention.self.probs",
     ),
     "no norm between": (
-        bert_layer,
+        bert_model,
         "layer_norm_forward",
         lambda _: lambda x, *_, **__: (x, None),
         "encoder.layer.0.attention.output.LayerNorm",
@@ -110,35 +89,35 @@ WIRING: dict[str, tuple[Any, str, Callable[[Any], Any], str]] = {
 
 
 @pytest.mark.parametrize("fault", WIRING)
-def test_wrong_wiring(model, tmp_path, monkeypatch, fault):
+def test_wrong_wiring(bert, tmp_path, monkeypatch, fault):
     module, name, make, wanted = WIRING[fault]
     with monkeypatch.context() as patch:
         patch.setattr(module, name, make(getattr(module, name)))
-        other = collect_stations(model, IDS, gradients=False)
-    found = report_on(tmp_path, other)
+        other = stations_of(bert)
+    found = report(tmp_path, other)
     assert (found["code"], found["first_beyond"]) == (1, wanted)
 
 
-def test_a_tied_table_without_the_gradient_of_the_head(model, tmp_path):
-    other = collect_stations(model, IDS, gradients=True)
+def test_a_tied_table_without_the_gradient_of_the_head(bert, tmp_path):
+    other = stations_of(bert, gradients=True)
     table = "embeddings.word_embeddings.weight"
-    untied = port(model, {"cls.predictions.decoder.weight": model.params[table]})
+    untied = port(bert, {"cls.predictions.decoder.weight": bert.params[table]})
     untied = port(untied, tie_word_embeddings=False)
-    alone = collect_stations(untied, IDS, gradients=True)
+    alone = stations_of(untied, gradients=True)
     other[f"grad.{table}"] = alone[f"grad.{table}"]
-    found = report_on(tmp_path, other, "--gradients")
+    found = report(tmp_path, other, "--gradients")
     assert (found["first_beyond"], found["first_gradient_beyond"]) == (None, f"grad.{table}")
 
 
-def test_a_gradient_of_the_keys_bias_is_rounding_or_a_fault(model, tmp_path):
-    """It is 0 but for rounding, which a port may round to nothing; anything else is wrong."""
+def test_a_gradient_of_the_keys_bias_is_rounding_or_a_fault(bert, tmp_path):
+    """It is 0 except for rounding, so a port may have exactly 0; anything else is wrong."""
     name = f"grad.{LAYER}attention.self.key.bias"
-    other = collect_stations(model, IDS, gradients=True)
+    other = stations_of(bert, gradients=True)
     weight = np.linalg.norm(other[name.replace("bias", "weight")])
     assert np.linalg.norm(other[name]) < 1e-5 * weight
     other[name] = np.zeros_like(other[name])
-    assert report_on(tmp_path, other, "--gradients")["code"] == 0
-    assert report_on(tmp_path, other, "--gradients", "--tolerance", "1e-4")["code"] == 0
+    assert report(tmp_path, other, "--gradients")["code"] == 0
+    assert report(tmp_path, other, "--gradients", "--tolerance", "1e-4")["code"] == 0
     other[name] = other[name] + 1e-3 * weight
-    found = report_on(tmp_path, other, "--gradients")
+    found = report(tmp_path, other, "--gradients")
     assert (found["code"], found["first_gradient_beyond"]) == (1, name)

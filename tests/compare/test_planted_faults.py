@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from tests.compare.ports import PARAMS, moved, port, report, stations_of
+from tests.compare.ports import moved, port, report, stations_of
 
 SPOTS = {  # tensor -> an index that matters, the first station that depends on it
     "wte.weight": ((7, 5), "embed"),
@@ -27,34 +27,34 @@ SPOTS = {  # tensor -> an index that matters, the first station that depends on 
 }
 
 
-def test_every_tensor_of_a_block_has_its_spot():
-    assert {name for name in PARAMS if not name.startswith(("h.0.", "h.2."))} == SPOTS.keys()
+def test_every_tensor_of_a_block_has_its_spot(gpt2):
+    assert {name for name in gpt2.params if not name.startswith(("h.0.", "h.2."))} == SPOTS.keys()
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
 @pytest.mark.parametrize("name", SPOTS)
-def test_one_weight_off_points_to_its_block(tmp_path, name, dtype):
+def test_one_weight_off_points_to_its_block(gpt2, tmp_path, name, dtype):
     """One number moved by 0.02, the spread of GPT-2's weights when training starts."""
     place, wanted = SPOTS[name]
-    other = stations_of(port(dtype, moved(name, place, 0.02)))
+    other = stations_of(port(gpt2, moved(gpt2, name, place, 0.02), dtype))
     found = report(tmp_path, other, "--dtype", dtype)
     assert (found["code"], found["first_beyond"]) == (1, wanted)
 
 
-def test_a_value_does_not_show_in_the_weights_of_attention(tmp_path):
-    other = stations_of(port(changed=moved("h.2.attn.c_attn.weight", (9, 100), 0.02)))
+def test_a_value_does_not_show_in_the_weights_of_attention(gpt2, tmp_path):
+    other = stations_of(port(gpt2, moved(gpt2, "h.2.attn.c_attn.weight", (9, 100), 0.02)))
     assert report(tmp_path, other)["first_beyond"] == "h.2.attn"
 
 
-def test_the_bias_of_the_keys_shows_nowhere(tmp_path):
+def test_the_bias_of_the_keys_shows_nowhere(gpt2, tmp_path):
     """It adds the same to all scores of a query, which softmax takes out again."""
-    other = stations_of(port(changed=moved("h.1.attn.c_attn.bias", (50,), 0.02)))
+    other = stations_of(port(gpt2, moved(gpt2, "h.1.attn.c_attn.bias", (50,), 0.02)))
     assert report(tmp_path, other)["code"] == 0
 
 
-def test_a_head_that_should_be_tied(tmp_path):
+def test_a_head_that_should_be_tied(gpt2, tmp_path):
     """A row of wte that the text does not use matters to the logits alone."""
-    other = stations_of(port(changed=moved("wte.weight", (25, 5), 0.02)))
+    other = stations_of(port(gpt2, moved(gpt2, "wte.weight", (25, 5), 0.02)))
     assert report(tmp_path, other)["first_beyond"] == "logits"
 
 
@@ -68,21 +68,21 @@ def test_a_head_that_should_be_tied(tmp_path):
         ("scale_attn_by_inverse_layer_idx", True, "h.1.attn.probs"),
     ],
 )
-def test_another_setting(tmp_path, option, value, wanted, dtype):
+def test_another_setting(gpt2, tmp_path, option, value, wanted, dtype):
     """Among them the exact GELU for the tanh form, and no 1/√d_h."""
-    other = stations_of(port(dtype, **{option: value}))
+    other = stations_of(port(gpt2, dtype=dtype, **{option: value}))
     assert report(tmp_path, other, "--dtype", dtype)["first_beyond"] == wanted
 
 
-def test_a_square_projection_transposed(tmp_path):
+def test_a_square_projection_transposed(gpt2, tmp_path):
     name = "h.1.attn.c_proj.weight"
-    other = stations_of(port(changed={name: PARAMS[name].T}))
+    other = stations_of(port(gpt2, {name: gpt2.params[name].T}))
     assert report(tmp_path, other)["first_beyond"] == "h.1.attn"
 
 
-def test_queries_and_keys_swapped(tmp_path):
+def test_queries_and_keys_swapped(gpt2, tmp_path):
     changed = {}
     for name in ("h.0.attn.c_attn.weight", "h.0.attn.c_attn.bias"):
-        q, k, v = np.split(PARAMS[name], 3, axis=-1)
+        q, k, v = np.split(gpt2.params[name], 3, axis=-1)
         changed[name] = np.concatenate([k, q, v], axis=-1)
-    assert report(tmp_path, stations_of(port(changed=changed)))["first_beyond"] == "h.0.attn.probs"
+    assert report(tmp_path, stations_of(port(gpt2, changed)))["first_beyond"] == "h.0.attn.probs"

@@ -3,47 +3,27 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import pytest
 
-from npgpt.compare.activations import collect_stations
 from npgpt.models.transformer import (
     embedding as transformer_embedding,
 )
+from npgpt.models.transformer import layers
 from npgpt.models.transformer import (
     model as transformer,
 )
 from npgpt.models.transformer import (
     stacks as transformer_stacks,
 )
-from npgpt.models.transformer import sublayers
 from npgpt.models.transformer.model import Transformer
 from npgpt.ops.sinusoids import sinusoids
-from tests.compare.ports import report_on
+from tests.compare.ports import TEXTS, moved, port, report, stations_of
 from tests.models.tiny_transformer import DIALECTS, random_transformer
 
-IDS, TARGET = np.array([3, 1, 4, 1, 5]), np.array([6, 11, 7, 2])
-CAUSAL = np.tri(len(IDS), dtype=bool)
-
-
-def stations_of(model: Transformer, **options: Any) -> dict[str, np.ndarray]:
-    return collect_stations(model, IDS, TARGET, **{"gradients": False, **options})
-
-
-def port(model: Transformer, changed: dict[str, Any] | None = None, **options: Any) -> Transformer:
-    """The model with some parameters or options changed."""
-    return Transformer(replace(model.config, **options), model.params | (changed or {}))
-
-
-@pytest.fixture
-def model(rng, tmp_path) -> Transformer:
-    model = random_transformer(rng, np.float32, model_type="bart")
-    model.save_pretrained(tmp_path)
-    return model
-
+CAUSAL = np.tri(len(TEXTS[Transformer][0]), dtype=bool)
 
 SPOTS = {
     "encoder.layernorm_embedding.weight": "encoder.embed",
@@ -67,10 +47,10 @@ SPOTS = {
 
 
 @pytest.mark.parametrize("name", SPOTS)
-def test_one_weight_off_points_to_its_station(model, tmp_path, name):
-    changed = model.params[name].copy()
-    changed[(0, 4) if len(changed) == 1 else (4,) * changed.ndim] += 0.05
-    found = report_on(tmp_path, stations_of(port(model, {name: changed})))
+def test_one_weight_off_points_to_its_station(bart, tmp_path, name):
+    param = bart.params[name]
+    place = (0, 4) if len(param) == 1 else (4,) * param.ndim
+    found = report(tmp_path, stations_of(port(bart, moved(bart, name, place, 0.05))))
     assert (found["code"], found["first_beyond"]) == (1, SPOTS[name])
 
 
@@ -82,8 +62,8 @@ SETTINGS: list[tuple[dict[str, Any], str]] = [
 
 
 @pytest.mark.parametrize(("options", "wanted"), SETTINGS)
-def test_another_setting(model, tmp_path, options, wanted):
-    found = report_on(tmp_path, stations_of(port(model, **options)))
+def test_another_setting(bart, tmp_path, options, wanted):
+    found = report(tmp_path, stations_of(port(bart, **options)))
     assert (found["code"], found["first_beyond"]) == (1, wanted)
 
 
@@ -108,7 +88,7 @@ WIRING: dict[str, tuple[Any, str, Callable[[Any], Any], str]] = {
         "decoder.layers.0.encoder_attn.probs",
     ),
     "another eps": (
-        sublayers,
+        layers,
         "EPS",
         lambda _: 1e-3,
         "encoder.layers.0.self_attn_layer_norm",
@@ -136,30 +116,29 @@ WIRING: dict[str, tuple[Any, str, Callable[[Any], Any], str]] = {
 
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
 @pytest.mark.parametrize("fault", WIRING)
-def test_wrong_wiring(model, tmp_path, monkeypatch, fault, dtype):
+def test_wrong_wiring(bart, tmp_path, monkeypatch, fault, dtype):
     owner, name, make, wanted = WIRING[fault]
-    other = Transformer(model.config, {n: p.astype(dtype) for n, p in model.params.items()})
     with monkeypatch.context() as patch:
         patch.setattr(owner, name, make(getattr(owner, name)))
-        stations = stations_of(other)
-    found = report_on(tmp_path, stations, "--dtype", dtype)
+        other = stations_of(port(bart, dtype=dtype))
+    found = report(tmp_path, other, "--dtype", dtype)
     assert (found["code"], found["first_beyond"]) == (1, wanted)
 
 
-def test_sines_and_cosines_in_turns(rng, tmp_path, monkeypatch):
+def test_alternating_sines_and_cosines(rng, tmp_path, monkeypatch):
     """As the paper has them; a marian has all sines first."""
     model = random_transformer(rng, np.float32, **DIALECTS["marian"])
     model.save_pretrained(tmp_path)
     with monkeypatch.context() as patch:
         patch.setattr(transformer_embedding, "sinusoids_in_halves", sinusoids)
         other = stations_of(model)
-    assert report_on(tmp_path, other)["first_beyond"] == "encoder.embed"
-    assert report_on(tmp_path, stations_of(model))["code"] == 0
+    assert report(tmp_path, other)["first_beyond"] == "encoder.embed"
+    assert report(tmp_path, stations_of(model))["code"] == 0
 
 
-def test_a_shared_table_without_the_gradient_of_the_source(model, tmp_path):
-    other = stations_of(model, gradients=True)
+def test_a_shared_table_without_the_gradient_of_the_source(bart, tmp_path):
+    other = stations_of(bart, gradients=True)
     grad = other["grad.shared.weight"]
     grad[3] *= 0.9  # id 3 is in the source alone
-    found = report_on(tmp_path, other, "--gradients")
+    found = report(tmp_path, other, "--gradients")
     assert (found["first_beyond"], found["first_gradient_beyond"]) == (None, "grad.shared.weight")

@@ -84,7 +84,7 @@ def test_text_may_fill_the_context_to_its_border(rng, use_cache) -> None:
         (
             [1, 2],
             {"attention_mask": [1]},
-            r"attention_mask has shape \[1\], but the ids have \[2\]",
+            r"attention_mask has shape \[1\], but these ids want \[2\]",
         ),
         ([1, 2], {"attention_mask": [1, 0]}, "a prompt ends in padding; pad on the left"),
         ([1], {"allowed": np.ones(5, bool)}, r"allowed has shape \[5\], but the model has 19 ids"),

@@ -158,7 +158,10 @@ def test_every_end_of_text_of_a_list_ends(rng) -> None:
         ({"num_beams": 2.0}, "num_beams must be a whole number"),
         ({"max_new_tokens": -1}, "max_new_tokens must be a whole number of at least 1, but is -1"),
         ({"early_stopping": "soon"}, 'early_stopping must be True, False or "never", but is \'soo'),
-        ({"attention_mask": [1]}, r"the mask of input_ids \[2\] has shape \[1\]"),
+        (
+            {"attention_mask": [1]},
+            r"the mask of input_ids has shape \[1\], but these ids want \[2\]",
+        ),
         ({"max_new_tokens": 30}, "the target is 18 tokens long, but the model has positions for"),
     ],
 )

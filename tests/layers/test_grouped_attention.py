@@ -12,7 +12,7 @@ from npgpt.ops.rope import default_frequencies, rope_forward, rotation
 from tests.gradcheck import check_gradients, relative_error
 
 T, D, H, H_KV, D_H = 5, 7, 6, 2, 4
-TURNS = rotation(np.arange(T), default_frequencies(D_H, 100.0))
+COS_SIN = rotation(np.arange(T), default_frequencies(D_H, 100.0))
 PADDED = attention_mask_for(T, T, np.array([[0, 0, 1, 1, 1], [1, 1, 1, 1, 1]]))
 
 
@@ -22,7 +22,7 @@ def random_inputs(rng, lead=(2,)):
 
 
 def settings(**changes):
-    usual = {"n_head": H, "n_kv_head": H_KV, "turns": TURNS, "divisor": 2.0, "mask": PADDED}
+    usual = {"n_head": H, "n_kv_head": H_KV, "cos_sin": COS_SIN, "divisor": 2.0, "mask": PADDED}
     return {**usual, **changes}
 
 
@@ -47,8 +47,8 @@ def test_naive_loop_over_heads(rng, flash) -> None:
     for h in range(H):
         kv = h // 3
         columns, shared = slice(h * D_H, (h + 1) * D_H), slice(kv * D_H, (kv + 1) * D_H)
-        q, _ = rope_forward(x @ W_q[:, columns], cos=TURNS[0], sin=TURNS[1])
-        k, _ = rope_forward(x @ W_k[:, shared], cos=TURNS[0], sin=TURNS[1])
+        q, _ = rope_forward(x @ W_q[:, columns], cos=COS_SIN[0], sin=COS_SIN[1])
+        k, _ = rope_forward(x @ W_k[:, shared], cos=COS_SIN[0], sin=COS_SIN[1])
         context, head = attention_forward(q, k, x @ W_v[:, shared], divisor=2.0, mask=PADDED[:, 0])
         want += context @ W_o[columns]
         if not flash:

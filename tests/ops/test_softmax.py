@@ -7,7 +7,7 @@ import math
 import numpy as np
 import pytest
 
-from npgpt.ops.softmax import softmax_backward, softmax_forward
+from npgpt.ops.softmax import log_softmax, softmax_backward, softmax_forward
 from tests.ops import article
 
 
@@ -99,3 +99,24 @@ def test_one_key_gets_all_the_weight() -> None:
     probs, saved = softmax_forward(np.array([[-3.0]]), axis=-1)
     assert probs.tolist() == [[1]]
     assert softmax_backward(np.array([[2.5]]), saved).tolist() == [[0]]
+
+
+@pytest.mark.parametrize(("dtype", "digits"), [(np.float32, 2e-6), (np.float64, 1e-14)])
+def test_log_softmax_is_the_logarithm_of_softmax(
+    dtype: type[np.floating], digits: float, rng: np.random.Generator
+) -> None:
+    x = rng.standard_normal((2, 3, 7)).astype(dtype)
+    x[0, 1, 4] = -np.inf
+    before, log_probs = x.copy(), log_softmax(x)
+    assert log_probs.dtype == dtype
+    assert np.array_equal(x, before)
+    with np.errstate(divide="ignore"):  # log 0 of the closed score
+        want = np.log(softmax_forward(x.astype(np.float64), axis=-1)[0])
+    np.testing.assert_allclose(log_probs, want, rtol=digits)
+
+
+def test_log_softmax_is_exact_where_the_probability_rounds_to_0() -> None:
+    """Of (1000, 0, 0) the second probability is e^-1000, which no float holds."""
+    assert log_softmax(np.array([1000.0, 0.0, 0.0])).tolist() == [0, -1000, -1000]
+    thirds = log_softmax(np.array([-1e4, -1e4, -1e4]))
+    assert thirds == pytest.approx(math.log(1 / 3), rel=1e-12)

@@ -15,7 +15,7 @@ from npgpt.ops import threads
 
 def test_every_part_is_done_once() -> None:
     done: list[int] = []
-    threads.each(done.append, range(100))
+    threads.parallel(done.append, range(100))
     assert sorted(done) == list(range(100))
 
 
@@ -25,7 +25,7 @@ def test_what_a_part_raises_is_raised() -> None:
             raise ValueError("part 3")
 
     with pytest.raises(ValueError, match="part 3"):
-        threads.each(fail, range(5))
+        threads.parallel(fail, range(5))
 
 
 @pytest.fixture
@@ -43,7 +43,7 @@ def openblas(monkeypatch):
 
 def test_blas_is_held_to_one_thread_while_the_parts_use_it(openblas) -> None:
     seen = []
-    threads.each_with_products(lambda part: seen.append((part, openblas[-1])), range(20))
+    threads.parallel_blas(lambda part: seen.append((part, openblas[-1])), range(20))
     assert sorted(seen) == [(part, 1) for part in range(20)]
     assert openblas == [3, 1, 3]
 
@@ -53,13 +53,13 @@ def test_blas_gets_its_threads_back_after_an_error(openblas) -> None:
         raise ValueError(f"part {part}")
 
     with pytest.raises(ValueError, match="part 0"):
-        threads.each_with_products(fail, range(1))
+        threads.parallel_blas(fail, range(1))
     assert openblas == [3, 1, 3]
 
 
 def test_two_callers_at_once_leave_blas_as_it_was(openblas) -> None:
     callers = [
-        Thread(target=threads.each_with_products, args=(time.sleep, [0.01] * 6)) for _ in range(4)
+        Thread(target=threads.parallel_blas, args=(time.sleep, [0.01] * 6)) for _ in range(4)
     ]
     for caller in callers:
         caller.start()
@@ -78,7 +78,7 @@ def test_one_part_after_the_other_where_threads_would_not_help(openblas, monkeyp
         monkeypatch.setattr(threads, "OPENBLAS_RESTS", False)
     before, here = list(openblas), get_ident()
     seen = []
-    threads.each_with_products(lambda part: seen.append((part, get_ident())), range(5))
+    threads.parallel_blas(lambda part: seen.append((part, get_ident())), range(5))
     assert seen == [(part, here) for part in range(5)]
     assert openblas == before
 

@@ -302,7 +302,7 @@ def test_what_a_neuron_pushes_is_what_the_logits_lose_without_it(case):
 
 def turned_by(seen):
     """Cosine and sine [T, d_h/2] that the last block saved."""
-    return [each.reshape(T, d_h // 2) for each in seen.saved.blocks[-1].self_attn.turns]
+    return [each.reshape(T, d_h // 2) for each in seen.saved.blocks[-1].self_attn.cos_sin]
 
 
 def test_frequencies_are_those_that_the_pass_has_turned_by(llama):

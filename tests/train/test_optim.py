@@ -35,7 +35,7 @@ def naive_adamw(p, grads, lr, decay):
 
 
 def test_three_steps_by_the_formula(rng, monkeypatch):
-    monkeypatch.setattr("npgpt.ops.pieces.SIZE", 4)  # arrays of 6 take two pieces, one cut short
+    monkeypatch.setattr("npgpt.ops.chunks.SIZE", 4)  # arrays of 6 take two pieces, one cut short
     params = {"w": rng.standard_normal((2, 3)), "b": rng.standard_normal(6)}
     start = {name: p.copy() for name, p in params.items()}
     grads = [{name: rng.standard_normal(p.shape) for name, p in params.items()} for _ in range(3)]

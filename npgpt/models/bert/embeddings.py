@@ -10,18 +10,18 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from npgpt.models.bert.config import BERTConfig
-from npgpt.models.common import Params
+from npgpt.models.common import Params, of, put
 from npgpt.ops import dropout, layer_norm, lookup, position
 from npgpt.ops.dropout import dropout_backward, dropout_forward
 from npgpt.ops.layer_norm import layer_norm_backward, layer_norm_forward
-from npgpt.ops.lookup import check_rows, lookup_backward, lookup_forward
+from npgpt.ops.lookup import check_ids, check_rows, check_shape, lookup_backward, lookup_forward
 from npgpt.ops.mask import padding_mask
 from npgpt.ops.position import position_backward, position_forward
 
 WORDS = "embeddings.word_embeddings.weight"
 POSITIONS = "embeddings.position_embeddings.weight"
 TYPES = "embeddings.token_type_embeddings.weight"
-NORM = "embeddings.LayerNorm."
+NORM = "embeddings.LayerNorm"
 
 
 class EmbeddingsSaved(NamedTuple):
@@ -57,9 +57,7 @@ def embeddings_forward(
     check_rows(types, params[TYPES], "token type")
     kinds, saved_types = lookup_forward(types, params[TYPES])
     x, positions = position_forward(words + kinds, np.arange(ids.shape[-1]), params[POSITIONS])
-    x, norm = layer_norm_forward(
-        x, params[NORM + "weight"], params[NORM + "bias"], eps=config.layer_norm_eps
-    )
+    x, norm = layer_norm_forward(x, *of(params, NORM), eps=config.layer_norm_eps)
     x, saved_dropout = dropout_forward(x, p=config.hidden_dropout_prob, rng=rng)
     return x, EmbeddingsSaved(saved_words, saved_types, positions, norm, saved_dropout)
 
@@ -75,7 +73,8 @@ def embeddings_backward(dx: np.ndarray, saved: EmbeddingsSaved, grads: Params) -
         dx: [..., T, d].
     """
     dx = dropout_backward(dx, saved.dropout)
-    dx, grads[NORM + "weight"], grads[NORM + "bias"] = layer_norm_backward(dx, saved.norm)
+    dx, *dnorm = layer_norm_backward(dx, saved.norm)
+    put(grads, NORM, of=dnorm)
     dx, grads[POSITIONS] = position_backward(dx, saved.positions)
     grads[TYPES] = lookup_backward(dx, saved.types)
     dwords = lookup_backward(dx, saved.words)
@@ -85,14 +84,12 @@ def embeddings_backward(dx: np.ndarray, saved: EmbeddingsSaved, grads: Params) -
 def check_input(
     ids: Any, attention_mask: Any, token_type_ids: Any, context: int
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """ids and token types as arrays, and who may look at whom: everybody at all but padding.
+    """ids and token types as arrays, and the mask: every token sees all but padding.
 
     Raises ValueError for shapes that do not fit and texts longer than `context`; the values are
     checked where they are looked up.
     """
-    ids = np.asarray(ids)
-    if ids.ndim not in (1, 2) or ids.size == 0:
-        raise ValueError(f"ids must be [T] or [B, T] and not empty, but have shape {[*ids.shape]}.")
+    ids = check_ids(ids)
     if ids.shape[-1] > context:
         raise ValueError(
             f"the text is {ids.shape[-1]} tokens long, but the model has positions for {context}; "
@@ -100,9 +97,6 @@ def check_input(
         )
     types = np.asarray(np.zeros_like(ids) if token_type_ids is None else token_type_ids)
     seen = np.asarray(np.ones_like(ids) if attention_mask is None else attention_mask)
-    for what, array in (("token_type_ids", types), ("attention_mask", seen)):
-        if array.shape != ids.shape:
-            raise ValueError(
-                f"{what} has shape {[*array.shape]}, but these ids want {[*ids.shape]}."
-            )
+    check_shape("token_type_ids", types, ids.shape)
+    check_shape("attention_mask", seen, ids.shape)
     return ids, types, padding_mask(seen)

@@ -10,20 +10,21 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from npgpt.models.bert.config import BERTConfig
-from npgpt.models.common import Params
+from npgpt.models.common import Params, of, put
 from npgpt.ops import layer_norm, linear
 from npgpt.ops.activation import ACTIVATIONS, tanh_backward, tanh_forward
 from npgpt.ops.layer_norm import layer_norm_backward, layer_norm_forward
 from npgpt.ops.linear import linear_backward, linear_forward
 
-TRANSFORM = "cls.predictions.transform."
+TRANSFORM = "cls.predictions.transform"
+POOLER = "pooler.dense"
 
 
 class MLMHeadSaved(NamedTuple):
     """What `mlm_head_backward` reads."""
 
     dense: linear.Saved
-    activated: Any  # what the activation saved
+    saved_activation: Any
     norm: layer_norm.Saved
     decoder: linear.Saved
 
@@ -44,19 +45,14 @@ def mlm_head_forward(
         logits [..., V], and what backward reads.
     """
     forward, _ = ACTIVATIONS[config.hidden_act]
-    x, dense = linear_forward(
-        x, params[TRANSFORM + "dense.weight"], params[TRANSFORM + "dense.bias"]
-    )
-    x, activated = forward(x)
+    x, dense = linear_forward(x, *of(params, f"{TRANSFORM}.dense"))
+    x, saved_activation = forward(x)
     x, norm = layer_norm_forward(
-        x,
-        params[TRANSFORM + "LayerNorm.weight"],
-        params[TRANSFORM + "LayerNorm.bias"],
-        eps=config.layer_norm_eps,
+        x, *of(params, f"{TRANSFORM}.LayerNorm"), eps=config.layer_norm_eps
     )
     table = params[decoder_name(config)]
     logits, decoder = linear_forward(x, table.T, params["cls.predictions.bias"])
-    return logits, MLMHeadSaved(dense, activated, norm, decoder)
+    return logits, MLMHeadSaved(dense, saved_activation, norm, decoder)
 
 
 def mlm_head_backward(
@@ -71,10 +67,10 @@ def mlm_head_backward(
     dx, dtable, grads["cls.predictions.bias"] = linear_backward(dlogits, saved.decoder)
     grads[decoder_name(config)] = dtable.T
     dx, *dnorm = layer_norm_backward(dx, saved.norm)
-    grads[TRANSFORM + "LayerNorm.weight"], grads[TRANSFORM + "LayerNorm.bias"] = dnorm
-    dx = backward(dx, saved.activated)
+    put(grads, f"{TRANSFORM}.LayerNorm", of=dnorm)
+    dx = backward(dx, saved.saved_activation)
     dx, *ddense = linear_backward(dx, saved.dense)
-    grads[TRANSFORM + "dense.weight"], grads[TRANSFORM + "dense.bias"] = ddense
+    put(grads, f"{TRANSFORM}.dense", of=ddense)
     return dx
 
 
@@ -99,15 +95,13 @@ def pooler_forward(x: np.ndarray, params: Params) -> tuple[np.ndarray, PoolerSav
     Returns:
         pooled [..., d], and what backward reads.
     """
-    first, dense = linear_forward(
-        x[..., 0, :], params["pooler.dense.weight"], params["pooler.dense.bias"]
-    )
+    first, dense = linear_forward(x[..., 0, :], *of(params, POOLER))
     pooled, saved_tanh = tanh_forward(first)
     return pooled, (dense, saved_tanh, x.shape)
 
 
 def pooler_backward(dpooled: np.ndarray, saved: PoolerSaved, grads: Params) -> np.ndarray:
-    """Puts the pooler's gradients into `grads`; returns dx [..., T, d], 0 but for the first token.
+    """Puts the pooler's gradients into `grads`; returns dx [..., T, d], 0 beyond the first token.
 
     Args:
         dpooled: [..., d].
@@ -115,7 +109,7 @@ def pooler_backward(dpooled: np.ndarray, saved: PoolerSaved, grads: Params) -> n
     dense, saved_tanh, shape = saved
     dfirst = tanh_backward(dpooled, saved_tanh)
     dfirst, *ddense = linear_backward(dfirst, dense)
-    grads["pooler.dense.weight"], grads["pooler.dense.bias"] = ddense
+    put(grads, POOLER, of=ddense)
     dx = np.zeros(shape, dfirst.dtype)
     dx[..., 0, :] = dfirst
     return dx

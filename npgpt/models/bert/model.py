@@ -1,8 +1,8 @@
 """BERT: embeddings, L post-norm layers, and what reads them (article chapter 3, encoder-only).
 
 Every token looks at all others, on both sides, so that BERT cannot be asked for the next token; it
-is asked for tokens that were masked. The parts are written out in `bert_embeddings.py`,
-`bert_layer.py` and `bert_heads.py`, configuration and parameter names in `bert_config.py`.
+is asked for tokens that were masked. Each layer has its two LayerNorms behind the sums: post-norm,
+as in 2017 (chapters 2 and 9).
 """
 
 from __future__ import annotations
@@ -12,6 +12,19 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from npgpt.layers.feed_forward import (
+    FeedForwardSaved,
+    feed_forward_backward,
+    feed_forward_forward,
+)
+from npgpt.layers.multi_head import (
+    KeysValuesSaved,
+    QueryAttentionSaved,
+    keys_values_backward,
+    keys_values_forward,
+    query_attention_backward,
+    query_attention_forward,
+)
 from npgpt.models.bert.config import BERTConfig
 from npgpt.models.bert.embeddings import (
     POSITIONS,
@@ -28,14 +41,114 @@ from npgpt.models.bert.heads import (
     mlm_head_backward,
     mlm_head_forward,
 )
-from npgpt.models.bert.layer import LayerSaved, layer_backward, layer_forward
-from npgpt.models.common import Observer, Params, station
+from npgpt.models.common import Model, Observer, Params, Pass, of, put
+from npgpt.ops import dropout, layer_norm
 from npgpt.ops.cross_entropy import (
     IGNORE_INDEX,
     check_targets,
     cross_entropy_backward,
     cross_entropy_forward,
 )
+from npgpt.ops.dropout import dropout_backward, dropout_forward
+from npgpt.ops.layer_norm import layer_norm_backward, layer_norm_forward
+
+
+class LayerSaved(NamedTuple):
+    """What `layer_backward` reads; `attn.probs[0, 11]` is the weight table of one head."""
+
+    keys_values: KeysValuesSaved
+    attn: QueryAttentionSaved
+    attn_dropout: dropout.Saved
+    attn_norm: layer_norm.Saved
+    mlp: FeedForwardSaved
+    mlp_dropout: dropout.Saved
+    mlp_norm: layer_norm.Saved
+
+
+def layer_forward(
+    x: np.ndarray,
+    params: Params,
+    n: int,
+    config: BERTConfig,
+    mask: np.ndarray,
+    run: Pass,
+) -> tuple[np.ndarray, LayerSaved]:
+    """Layer n: two sublayers; each reads x, adds its correction, and the sum is normalised.
+
+        x = LayerNorm(x + attn(x))
+        x = LayerNorm(x + mlp(x))
+
+    Args:
+        x: [..., T, d].
+        params: the model's parameters; those named encoder.layer.n.… are used.
+        mask: bool, broadcasts against [..., H, T, T]; True = may attend.
+
+    Returns:
+        x [..., T, d], and what backward reads.
+    """
+    layer, eps, pdrop = f"encoder.layer.{n}", config.layer_norm_eps, config.hidden_dropout_prob
+
+    (k, v), keys_values = keys_values_forward(
+        x,
+        *of(params, f"{layer}.attention.self.key", f"{layer}.attention.self.value"),
+        n_head=config.num_attention_heads,
+    )  # [..., H, T, d_h]
+    correction, attn = query_attention_forward(
+        x,
+        k,
+        v,
+        *of(params, f"{layer}.attention.self.query", f"{layer}.attention.output.dense"),
+        n_head=config.num_attention_heads,
+        divisor=config.attention_divisor,
+        mask=mask,
+        pdrop=config.attention_probs_dropout_prob,
+        rng=run.rng,
+        flash=run.flash,
+    )  # [..., T, d]
+    correction, attn_dropout = dropout_forward(correction, p=pdrop, rng=run.rng)
+    run.weights(f"{layer}.attention.self", attn)  # [..., H, T, T]
+    run.station(f"{layer}.attention.output.dense", correction)
+    norm = f"{layer}.attention.output.LayerNorm"
+    x, attn_norm = layer_norm_forward(x + correction, *of(params, norm), eps=eps)
+    run.station(norm, x)
+
+    correction, mlp = feed_forward_forward(
+        x,
+        *of(params, f"{layer}.intermediate.dense", f"{layer}.output.dense"),
+        activation=config.hidden_act,
+    )  # [..., T, d] -> [..., T, F] -> [..., T, d]
+    correction, mlp_dropout = dropout_forward(correction, p=pdrop, rng=run.rng)
+    run.station(f"{layer}.output.dense", correction)
+    norm = f"{layer}.output.LayerNorm"
+    x, mlp_norm = layer_norm_forward(x + correction, *of(params, norm), eps=eps)
+    run.station(layer, x)
+    return x, LayerSaved(keys_values, attn, attn_dropout, attn_norm, mlp, mlp_dropout, mlp_norm)
+
+
+def layer_backward(dx: np.ndarray, saved: LayerSaved, n: int, grads: Params) -> np.ndarray:
+    """Layer n in reverse: puts its parameters' gradients into `grads`, returns dx [..., T, d].
+
+    Every gradient passes the LayerNorm first: unlike pre-norm, no way leads straight through all
+    layers (article chapter 9). After it, at the "+", it goes both ways unchanged.
+    """
+    layer = f"encoder.layer.{n}"
+
+    dx, *dmlp_norm = layer_norm_backward(dx, saved.mlp_norm)
+    dcorrection = dropout_backward(dx, saved.mlp_dropout)
+    dthrough, *dmlp = feed_forward_backward(dcorrection, saved.mlp)
+    dx = dx + dthrough
+    put(grads, f"{layer}.intermediate.dense", f"{layer}.output.dense", of=dmlp)
+    put(grads, f"{layer}.output.LayerNorm", of=dmlp_norm)
+
+    dx, *dattn_norm = layer_norm_backward(dx, saved.attn_norm)
+    dcorrection = dropout_backward(dx, saved.attn_dropout)
+    dthrough_q, dk, dv, *dattn = query_attention_backward(dcorrection, saved.attn)
+    dthrough_kv, *dkeys_values = keys_values_backward(dk, dv, saved.keys_values)
+    dx = dx + dthrough_q + dthrough_kv
+    put(grads, f"{layer}.attention.self.query", f"{layer}.attention.output.dense", of=dattn)
+    put(grads, f"{layer}.attention.self.key", f"{layer}.attention.self.value", of=dkeys_values)
+    put(grads, f"{layer}.attention.output.LayerNorm", of=dattn_norm)
+    return dx
 
 
 class BERTSaved(NamedTuple):
@@ -55,7 +168,7 @@ class BERTOutput(NamedTuple):
     saved: BERTSaved
 
 
-class BERT:
+class BERT(Model):
     """A BERT with its parameters: hidden states, logits of masked tokens, loss, gradients.
 
     Attributes:
@@ -64,9 +177,7 @@ class BERT:
             the pooler (`pooler.…`), the MLM head (`cls.predictions.…`), or both may be absent.
     """
 
-    def __init__(self, config: BERTConfig, params: Params) -> None:
-        self.config = config
-        self.params = params
+    config: BERTConfig
 
     def __call__(
         self, ids: Any, attention_mask: Any = None, token_type_ids: Any = None
@@ -83,7 +194,7 @@ class BERT:
         self, ids: Any, attention_mask: Any = None, token_type_ids: Any = None
     ) -> np.ndarray:
         """The last hidden states alone [..., T, d]: a vector for each token in its context."""
-        x, *_ = self._trunk(ids, attention_mask, token_type_ids, None, None, flash=True, keep=False)
+        x, *_ = self._trunk(ids, attention_mask, token_type_ids, Pass(flash=True, keep=False))
         return x
 
     def forward(
@@ -113,35 +224,26 @@ class BERT:
         Raises:
             ValueError: ids or types out of range or of a wrong shape or dtype; too many positions.
         """
-        x, embeddings, layers = self._trunk(
-            ids, attention_mask, token_type_ids, rng, observe, flash=flash, keep=True
-        )
+        run = Pass(rng, observe, flash)
+        x, embeddings, layers = self._trunk(ids, attention_mask, token_type_ids, run)
         pooled, logits, heads = heads_forward(x, self.params, self.config)
         for name, array in (("pooler", pooled), ("logits", logits)):
             if array is not None:
-                station(observe, name, array)
+                run.station(name, array)
         return BERTOutput(x, pooled, logits, BERTSaved(embeddings, layers, heads))
 
     def _trunk(
-        self,
-        ids: Any,
-        attention_mask: Any,
-        token_type_ids: Any,
-        rng: np.random.Generator | None,
-        observe: Observer | None,
-        *,
-        flash: bool,
-        keep: bool,
+        self, ids: Any, attention_mask: Any, token_type_ids: Any, run: Pass
     ) -> tuple[np.ndarray, EmbeddingsSaved, list[LayerSaved]]:
         """The last hidden states [..., T, d], and what embeddings and layers saved."""
         context = len(self.params[POSITIONS])
         ids, types, mask = check_input(ids, attention_mask, token_type_ids, context)
-        x, embeddings = embeddings_forward(ids, types, self.params, self.config, rng)
-        station(observe, "embed", x)
+        x, embeddings = embeddings_forward(ids, types, self.params, self.config, run.rng)
+        run.station("embed", x)
         layers = []
         for n in range(self.config.num_hidden_layers):
-            x, saved = layer_forward(x, self.params, n, self.config, mask, rng, observe, flash)
-            if keep:
+            x, saved = layer_forward(x, self.params, n, self.config, mask, run)
+            if run.keep:
                 layers.append(saved)
             del saved  # or it would still be there while the next layer runs
         return x, embeddings, layers
@@ -208,9 +310,8 @@ class BERT:
             ValueError: as `forward`; targets that do not fit; a model without an MLM head.
         """
         self._need_mlm_head()
-        x, embeddings, layers = self._trunk(
-            ids, attention_mask, token_type_ids, rng, None, flash=True, keep=True
-        )
+        run = Pass(rng, flash=True)
+        x, embeddings, layers = self._trunk(ids, attention_mask, token_type_ids, run)
         targets = np.asarray(targets)
         check_targets((*x.shape[:-1], len(self.params[WORDS])), targets, IGNORE_INDEX)
         asked = targets != IGNORE_INDEX
@@ -228,14 +329,18 @@ class BERT:
 
         `embeddings=False` leaves out the position table, as for GPT-2.
         """
-        total = sum(array.size for array in self.params.values())
-        return total if embeddings else total - self.params[POSITIONS].size
+        return super().num_params() - (0 if embeddings else self.params[POSITIONS].size)
 
     def save_pretrained(self, folder: str | os.PathLike[str]) -> None:
         """Write config.json and model.safetensors, which `transformers` loads."""
         from npgpt.models.bert.checkpoint import save_bert
 
         save_bert(folder, self.config, self.params)
+
+    def _sizes(self) -> str:
+        c = self.config
+        heads, rows = c.num_attention_heads, len(self.params[WORDS])
+        return f"{c.num_hidden_layers} layers, {heads} heads, d {c.hidden_size}, V {rows}"
 
     def _need_mlm_head(self) -> None:
         if "cls.predictions.bias" not in self.params:

@@ -1,32 +1,49 @@
-"""GPT-2: token and position embedding, L blocks, a last LayerNorm, lm_head (article chapter 11).
+"""GPT-2: token and position embedding, L blocks, a last LayerNorm (article chapter 11).
+
+    x = wte[ids] + wpe[positions]
+    x = x + attn(ln_1(x));   x = x + mlp(ln_2(x))           L times
+    logits = ln_f(x) wteᵀ                                    lm_head (chapter 10), in `causal.py`
 
 The residual stream x runs from top to bottom, and every block adds its corrections to it. The
-backward pass is the same page read from below. A block is written out in `gpt2_block.py`,
-configuration and parameter names in `gpt2_config.py`.
+backward pass is the same page read from below.
 """
 
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from npgpt.decoding import causal as decoding
-from npgpt.decoding.kv_cache import KVCache
-from npgpt.models.causal import check_input, check_positions, new_positions
-from npgpt.models.common import Observer, Params, station
-from npgpt.models.gpt2.block import BlockSaved, block_backward, block_forward
+from npgpt.layers.feed_forward import (
+    FeedForwardSaved,
+    feed_forward_backward,
+    feed_forward_forward,
+)
+from npgpt.layers.self_attention import (
+    SelfAttentionSaved,
+    self_attention_backward,
+    self_attention_forward,
+)
+from npgpt.models.causal import CausalLM, check_positions
+from npgpt.models.common import Params, Pass, of, put
 from npgpt.models.gpt2.config import GPT2Config
-from npgpt.ops import dropout, layer_norm, lm_head, lookup, position
+from npgpt.ops import dropout, layer_norm, lookup, position
 from npgpt.ops.dropout import dropout_backward, dropout_forward
 from npgpt.ops.layer_norm import layer_norm_backward, layer_norm_forward
-from npgpt.ops.lm_head import lm_head_backward, lm_head_forward
-from npgpt.ops.lm_head_loss import lm_head_loss_backward, lm_head_loss_forward
 from npgpt.ops.lookup import lookup_backward, lookup_forward
-from npgpt.ops.mask import attention_mask_for
 from npgpt.ops.position import position_backward, position_forward
+
+
+class BlockSaved(NamedTuple):
+    """What `block_backward` reads."""
+
+    ln_1: layer_norm.Saved
+    attn: SelfAttentionSaved
+    attn_dropout: dropout.Saved
+    ln_2: layer_norm.Saved
+    mlp: FeedForwardSaved
+    mlp_dropout: dropout.Saved
 
 
 class GPT2Saved(NamedTuple):
@@ -37,17 +54,82 @@ class GPT2Saved(NamedTuple):
     embd_dropout: dropout.Saved
     blocks: list[BlockSaved]
     ln_f: layer_norm.Saved
-    lm_head: lm_head.Saved
+    lm_head: Any = None  # lm_head.Saved, once there are logits
 
 
-class GPT2Output(NamedTuple):
-    """Logits [..., T, V], and everything the backward pass reads."""
+def block_forward(
+    x: np.ndarray, params: Params, n: int, config: GPT2Config, mask: np.ndarray, run: Pass
+) -> tuple[np.ndarray, BlockSaved]:
+    """Block n: two sublayers, each reads LayerNorm(x) and adds its correction to x. Article 11.1.
 
-    logits: np.ndarray
-    saved: GPT2Saved
+        x = x + attn(ln_1(x))
+        x = x + mlp(ln_2(x))
+
+    Args:
+        x: the residual stream [..., T, d].
+        params: the model's parameters; those named h.n.… are used.
+        mask: bool, broadcasts against [..., H, T, S]; True = may attend.
+
+    Returns:
+        x [..., T, d] after both corrections, and what backward reads.
+    """
+    h, eps, pdrop = f"h.{n}", config.layer_norm_epsilon, config.resid_pdrop
+
+    normed, ln_1 = layer_norm_forward(x, *of(params, f"{h}.ln_1"), eps=eps)  # [..., T, d]
+    correction, attn = self_attention_forward(
+        normed,
+        *of(params, f"{h}.attn.c_attn", f"{h}.attn.c_proj"),
+        n_head=config.n_head,
+        divisor=config.attention_divisor(n),
+        mask=mask,
+        extend_kv=run.extend_kv(n),
+        pdrop=config.attn_pdrop,
+        rng=run.rng,
+        flash=run.flash,
+    )  # [..., T, d]
+    correction, attn_dropout = dropout_forward(correction, p=pdrop, rng=run.rng)
+    x = x + correction
+    run.weights(f"{h}.attn", attn)  # [..., H, T, S]
+    run.station(f"{h}.attn", correction)
+
+    normed, ln_2 = layer_norm_forward(x, *of(params, f"{h}.ln_2"), eps=eps)
+    correction, mlp = feed_forward_forward(
+        normed,
+        *of(params, f"{h}.mlp.c_fc", f"{h}.mlp.c_proj"),
+        activation=config.activation_function,
+    )  # [..., T, d] -> [..., T, F] -> [..., T, d]
+    correction, mlp_dropout = dropout_forward(correction, p=pdrop, rng=run.rng)
+    x = x + correction
+    run.station(f"{h}.mlp", correction)
+    run.station(h, x)
+    return x, BlockSaved(ln_1, attn, attn_dropout, ln_2, mlp, mlp_dropout)
 
 
-class GPT2:
+def block_backward(dx: np.ndarray, saved: BlockSaved, n: int, grads: Params) -> np.ndarray:
+    """Block n in reverse: puts its parameters' gradients into `grads`, returns dx [..., T, d].
+
+    At each "+" the gradient goes both ways unchanged: straight on along the residual stream, and
+    through the sublayer, whose share is added (article 9.1).
+    """
+    h = f"h.{n}"
+
+    dcorrection = dropout_backward(dx, saved.mlp_dropout)  # [..., T, d]
+    dnormed, *dmlp = feed_forward_backward(dcorrection, saved.mlp)
+    dthrough, *dln_2 = layer_norm_backward(dnormed, saved.ln_2)
+    dx = dx + dthrough
+    put(grads, f"{h}.mlp.c_fc", f"{h}.mlp.c_proj", of=dmlp)
+    put(grads, f"{h}.ln_2", of=dln_2)
+
+    dcorrection = dropout_backward(dx, saved.attn_dropout)
+    dnormed, *dattn = self_attention_backward(dcorrection, saved.attn)
+    dthrough, *dln_1 = layer_norm_backward(dnormed, saved.ln_1)
+    dx = dx + dthrough
+    put(grads, f"{h}.attn.c_attn", f"{h}.attn.c_proj", of=dattn)
+    put(grads, f"{h}.ln_1", of=dln_1)
+    return dx
+
+
+class GPT2(CausalLM):
     """A GPT-2 with its parameters: logits, loss, gradients, text.
 
     Attributes:
@@ -55,168 +137,44 @@ class GPT2:
         params: name -> array, the names of the Hugging Face checkpoint without `transformer.`.
     """
 
-    def __init__(self, config: GPT2Config, params: Params) -> None:
-        self.config = config
-        self.params = params
-
-    def __call__(
-        self,
-        ids: Any,
-        attention_mask: Any = None,
-        kv: KVCache | None = None,
-        *,
-        last_only: bool = False,
-    ) -> np.ndarray:
-        """Logits alone: `forward` without keeping anything for a backward pass.
-
-        `last_only` computes those of the last position only: [..., 1, V].
-        """
-        x, *_ = self._trunk(ids, attention_mask, kv, None, None, flash=True, keep=False)
-        x = x[..., -1:, :] if last_only else x
-        return self._head(x, None)[0]
-
-    def forward(
-        self,
-        ids: Any,
-        attention_mask: Any = None,
-        kv: KVCache | None = None,
-        *,
-        rng: np.random.Generator | None = None,
-        observe: Observer | None = None,
-        flash: bool = False,
-    ) -> GPT2Output:
-        """Logits for every position, and everything that the backward pass reads.
-
-        Args:
-            ids: [T] or [B, T] integers in 0..V-1.
-            attention_mask: [S] or [B, S], 0 for padding on either side; positions count the real
-                tokens only, as Hugging Face's generation does. S includes cached positions.
-            kv: keys and values of earlier tokens, which grow by these T; see `new_kv_cache`.
-            rng: draws the dropout masks in training; None: no dropout.
-            observe: called as observe(station, array) at each station of the pass: `embed`,
-                `h.0.attn`, `h.0.mlp`, `h.0`, …, `ln_f`, `logits`; `{}.__setitem__` collects them.
-            flash: attention without weight tables, see `self_attention_forward`.
-
-        Returns:
-            logits [T, V] or [B, T, V] in the parameters' dtype, and `saved`.
-
-        Raises:
-            ValueError: ids out of range or of a wrong shape or dtype; too many positions.
-        """
-        x, wte, wpe, embd_dropout, blocks = self._trunk(
-            ids, attention_mask, kv, rng, observe, flash=flash, keep=True
-        )
-        logits, ln_f, head = self._head(x, observe)
-        return GPT2Output(logits, GPT2Saved(wte, wpe, embd_dropout, blocks, ln_f, head))
+    TABLE = "wte.weight"
+    config: GPT2Config
 
     def _trunk(
-        self,
-        ids: Any,
-        attention_mask: Any,
-        kv: KVCache | None,
-        rng: np.random.Generator | None,
-        observe: Observer | None,
-        *,
-        flash: bool,
-        keep: bool,
-    ) -> tuple[np.ndarray, Any, Any, Any, list[BlockSaved]]:
-        """The residual stream after the last block [..., T, d], and what each part saved."""
-        past = 0 if kv is None else kv.length
-        ids, attention_mask = check_input(ids, attention_mask, past)
-        T = ids.shape[-1]
-        positions = new_positions(past, T, attention_mask)
+        self, ids: np.ndarray, positions: np.ndarray, mask: np.ndarray, run: Pass
+    ) -> tuple[np.ndarray, GPT2Saved]:
+        params, config = self.params, self.config
         check_positions(positions, self.context)
-        mask = attention_mask_for(T, past + T, attention_mask)
-
-        x, wte = lookup_forward(ids, self.params["wte.weight"])  # [..., T] -> [..., T, d]
-        x, wpe = position_forward(x, positions, self.params["wpe.weight"])
-        x, embd_dropout = dropout_forward(x, p=self.config.embd_pdrop, rng=rng)
-        station(observe, "embed", x)
+        x, wte = lookup_forward(ids, params["wte.weight"])  # [..., T] -> [..., T, d]
+        x, wpe = position_forward(x, positions, params["wpe.weight"])
+        x, embd_dropout = dropout_forward(x, p=config.embd_pdrop, rng=run.rng)
+        run.station("embed", x)
         blocks = []
-        for n in range(self.config.n_layer):
-            x, saved = block_forward(x, self.params, n, self.config, mask, kv, rng, observe, flash)
-            if keep:
+        for n in range(config.n_layer):
+            x, saved = block_forward(x, params, n, config, mask, run)  # [..., T, d]
+            if run.keep:
                 blocks.append(saved)
             del saved  # or it would still be there while the next block runs
-        if kv is not None:
-            kv.advance(T)
-        return x, wte, wpe, embd_dropout, blocks
+        x, ln_f = layer_norm_forward(x, *of(params, "ln_f"), eps=config.layer_norm_epsilon)
+        run.station("ln_f", x)
+        return x, GPT2Saved(wte, wpe, embd_dropout, blocks, ln_f)
 
-    def _head(
-        self, x: np.ndarray, observe: Observer | None
-    ) -> tuple[np.ndarray, layer_norm.Saved, lm_head.Saved]:
-        """ln_f and lm_head, which is wte itself where the two are tied (article chapter 10)."""
-        x, ln_f = self._last_norm(x)
-        station(observe, "ln_f", x)
-        table = self.params[self._head_name]
-        logits, head = lm_head_forward(x, table)  # [..., T, d] -> [..., T, V]
-        station(observe, "logits", logits)
-        return logits, ln_f, head
-
-    def _last_norm(self, x: np.ndarray) -> tuple[np.ndarray, layer_norm.Saved]:
-        weight, bias = self.params["ln_f.weight"], self.params["ln_f.bias"]
-        return layer_norm_forward(x, weight, bias, eps=self.config.layer_norm_epsilon)
-
-    def backward(self, dlogits: np.ndarray, saved: GPT2Saved) -> Params:
-        """Gradients of all parameters, keyed like `params`, from that of the logits [..., T, V].
-
-        A tied wte gets both its contributions: as lm_head and as lookup (article 10.2).
-        """
-        return self._backward_from(*lm_head_backward(dlogits, saved.lm_head), saved)
-
-    def _backward_from(self, dx: np.ndarray, dhead: np.ndarray, saved: GPT2Saved) -> Params:
-        """The way back from below lm_head; the gradient of its table, `dhead`, is used up."""
-        grads: Params = {self._head_name: dhead}
-        dx, grads["ln_f.weight"], grads["ln_f.bias"] = layer_norm_backward(dx, saved.ln_f)
+    def _trunk_backward(self, dx: np.ndarray, saved: Any, grads: Params) -> None:
+        dx, *dln_f = layer_norm_backward(dx, saved.ln_f)  # [..., T, d]
+        put(grads, "ln_f", of=dln_f)
         for n in reversed(range(self.config.n_layer)):
             dx = block_backward(dx, saved.blocks[n], n, grads)
         dx = dropout_backward(dx, saved.embd_dropout)
         dx, grads["wpe.weight"] = position_backward(dx, saved.wpe)
+        # A tied wte has its gradient as lm_head already; that of the lookup is added to it (10.2).
         grads["wte.weight"] = lookup_backward(dx, saved.wte, add_to=grads.get("wte.weight"))
-        return {name: grads[name] for name in self.params}
-
-    def loss_and_grads(
-        self,
-        ids: Any,
-        targets: Any,
-        attention_mask: Any = None,
-        *,
-        rng: np.random.Generator | None = None,
-    ) -> tuple[np.floating, Params]:
-        """Mean loss in nats over all targets that are not -100, and every parameter's gradient.
-
-        Args:
-            ids: [T] or [B, T].
-            targets: like ids, already shifted: targets[t] is the token that follows ids[t].
-            attention_mask, rng: see `forward`.
-        """
-        x, wte, wpe, embd_dropout, blocks = self._trunk(
-            ids, attention_mask, None, rng, None, flash=True, keep=True
-        )
-        x, ln_f = self._last_norm(x)
-        table = self.params[self._head_name]
-        loss, saved_loss = lm_head_loss_forward(x, np.asarray(targets), table)
-        saved = GPT2Saved(wte, wpe, embd_dropout, blocks, ln_f, (x, table))
-        return loss, self._backward_from(*lm_head_loss_backward(1.0, saved_loss), saved)
-
-    def new_kv_cache(self, batch: tuple[int, ...] = (), capacity: int | None = None) -> KVCache:
-        """An empty cache for ids [*batch, T], with room for `capacity` (n_positions) tokens."""
-        config = self.config
-        d_h = config.n_embd // config.n_head
-        shape = (*batch, config.n_head, capacity or config.n_positions, d_h)
-        return KVCache(config.n_layer, shape, self.params["wte.weight"].dtype)
-
-    def generate(self, ids: Any, max_new_tokens: int = 40, **options: Any) -> Iterator[Any]:
-        """Continue `ids`, one token after the other; options: see `npgpt.decoding.causal`."""
-        return decoding.generate(self, ids, max_new_tokens, **options)
 
     def num_params(self, embeddings: bool = True) -> int:
         """Number of parameters, a tied head counted once.
 
         `embeddings=False` leaves out the position table, as nanoGPT counts (article 11.2).
         """
-        total = sum(array.size for array in self.params.values())
-        return total if embeddings else total - self.params["wpe.weight"].size
+        return super().num_params() - (0 if embeddings else self.params["wpe.weight"].size)
 
     def save_pretrained(self, folder: str | os.PathLike[str]) -> None:
         """Write config.json and model.safetensors, which `transformers` loads."""
@@ -229,11 +187,10 @@ class GPT2:
         """How many tokens a text may have: the rows of wpe."""
         return len(self.params["wpe.weight"])
 
-    @property
-    def rows(self) -> int:
-        """How many ids have a row in wte, padding beyond `vocab_size` included."""
-        return len(self.params["wte.weight"])
+    def _kv_sizes(self) -> tuple[int, int, int]:
+        config = self.config
+        return config.n_layer, config.n_head, config.n_embd // config.n_head
 
-    @property
-    def _head_name(self) -> str:
-        return "wte.weight" if self.config.tie_word_embeddings else "lm_head.weight"
+    def _sizes(self) -> str:
+        c = self.config
+        return f"{c.n_layer} blocks, {c.n_head} heads, d {c.n_embd}, V {self.rows}"

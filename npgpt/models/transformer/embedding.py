@@ -11,10 +11,10 @@ from typing import NamedTuple
 
 import numpy as np
 
-from npgpt.models.common import Params, Pass, of, put, station
+from npgpt.models.common import Params, Pass, of, put
 from npgpt.models.transformer.config import TransformerConfig
+from npgpt.models.transformer.layers import EPS
 from npgpt.models.transformer.params import FIRST_POSITION
-from npgpt.models.transformer.sublayers import EPS
 from npgpt.ops import dropout, layer_norm, lookup, position
 from npgpt.ops.dropout import dropout_backward, dropout_forward
 from npgpt.ops.layer_norm import layer_norm_backward, layer_norm_forward
@@ -63,7 +63,7 @@ def embedding_forward(
         make = sinusoids_in_halves if config.model_type == "marian" else sinusoids
         x = x + make(np.arange(past, end), config.d_model).astype(x.dtype)
     x, dropped = dropout_forward(x, p=config.dropout, rng=run.rng)
-    station(run.observe, f"{side}.embed", x)
+    run.station(f"{side}.embed", x)
     return x, EmbeddingSaved(tokens, saved_positions, saved_norm, dropped)
 
 
@@ -79,7 +79,7 @@ def embedding_backward(
     dx = dropout_backward(dx, saved.dropout)
     if saved.norm is not None and saved.positions is not None:
         dx, *dnorm = layer_norm_backward(dx, saved.norm)
-        put(grads, f"{side}.layernorm_embedding", *dnorm)
+        put(grads, f"{side}.layernorm_embedding", of=dnorm)
         dx, grads[f"{side}.embed_positions.weight"] = position_backward(dx, saved.positions)
     dtable = lookup_backward(dx * config.embedding_scale, saved.tokens)
     if config.pad_token_id is not None:

@@ -1,35 +1,140 @@
 """One encoder layer and one decoder layer of 2017: each sublayer is followed by Add & Norm
 (article chapter 2).
 
+First what the layers are made of: attention, feed-forward, Add & Norm. Each function takes the
+parameters called `name` out of one flat dict, and its backward puts their gradients into another.
 Names are Hugging Face's: `self_attn`, `encoder_attn` for cross-attention, `fc1` and `fc2`,
 `final_layer_norm` after these.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import math
 from typing import NamedTuple
 
 import numpy as np
 
-from npgpt.layers.feed_forward import FeedForwardSaved
-from npgpt.layers.multi_head import KeysValuesSaved, QueryAttentionSaved
-from npgpt.models.common import Params, Pass, station
-from npgpt.models.transformer.config import TransformerConfig
-from npgpt.models.transformer.sublayers import (
-    AddNormSaved,
-    KeysValues,
-    add_norm_backward,
-    add_norm_forward,
-    ffn_backward,
-    ffn_forward,
-    looked_at_backward,
-    looked_at_forward,
-    looking_backward,
-    looking_forward,
+from npgpt.layers.feed_forward import (
+    FeedForwardSaved,
+    feed_forward_backward,
+    feed_forward_forward,
 )
+from npgpt.layers.multi_head import (
+    KeysValuesSaved,
+    QueryAttentionSaved,
+    keys_values_backward,
+    keys_values_forward,
+    query_attention_backward,
+    query_attention_forward,
+)
+from npgpt.models.common import Params, Pass, of, put
+from npgpt.models.transformer.config import TransformerConfig
+from npgpt.ops import dropout, layer_norm
+from npgpt.ops.dropout import dropout_backward, dropout_forward
+from npgpt.ops.layer_norm import layer_norm_backward, layer_norm_forward
 
-ExtendKV = Callable[[np.ndarray, np.ndarray], KeysValues]
+EPS = 1e-5  # of every LayerNorm
+
+KeysValues = tuple[np.ndarray, np.ndarray]  # [..., H, S, d_h] each
+AddNormSaved = tuple[dropout.Saved, layer_norm.Saved]
+
+
+def kv_forward(
+    memory: np.ndarray, params: Params, name: str, n_head: int
+) -> tuple[KeysValues, KeysValuesSaved]:
+    """Keys and values of a text [..., S, d], by `name`'s projections; see `keys_values_forward`."""
+    projections = of(params, f"{name}.k_proj", f"{name}.v_proj")
+    return keys_values_forward(memory, *projections, n_head=n_head)
+
+
+def kv_backward(
+    dk: np.ndarray, dv: np.ndarray, saved: KeysValuesSaved, name: str, grads: Params
+) -> np.ndarray:
+    """Gradient of the text [..., S, d] that the keys and values were made of."""
+    dmemory, *dprojections = keys_values_backward(dk, dv, saved)
+    put(grads, f"{name}.k_proj", f"{name}.v_proj", of=dprojections)
+    return dmemory
+
+
+def attend_forward(
+    x: np.ndarray,
+    kv: KeysValues,
+    params: Params,
+    name: str,
+    config: TransformerConfig,
+    mask: np.ndarray,
+    run: Pass,
+) -> tuple[np.ndarray, QueryAttentionSaved]:
+    """What x [..., T, d] sees in keys and values, its own or the source's: [..., T, d]."""
+    n_head = kv[0].shape[-3]
+    y, saved = query_attention_forward(
+        x,
+        *kv,
+        *of(params, f"{name}.q_proj", f"{name}.out_proj"),
+        n_head=n_head,
+        divisor=math.sqrt(config.d_model // n_head),
+        mask=mask,
+        pdrop=config.attention_dropout,
+        rng=run.rng,
+        flash=run.flash,
+    )
+    run.weights(name, saved)  # [..., H, T, S]
+    run.station(name, y)
+    return y, saved
+
+
+def attend_backward(
+    dy: np.ndarray, saved: QueryAttentionSaved, name: str, grads: Params
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Gradients of x, k and v."""
+    dx, dk, dv, *dprojections = query_attention_backward(dy, saved)
+    put(grads, f"{name}.q_proj", f"{name}.out_proj", of=dprojections)
+    return dx, dk, dv
+
+
+def ffn_forward(
+    x: np.ndarray, params: Params, layer: str, config: TransformerConfig, run: Pass
+) -> tuple[np.ndarray, FeedForwardSaved]:
+    """fc1, the activation, fc2: [..., d]."""
+    weights = of(params, f"{layer}.fc1", f"{layer}.fc2")
+    y, saved = feed_forward_forward(x, *weights, activation=config.activation)
+    run.station(f"{layer}.fc2", y)
+    return y, saved
+
+
+def ffn_backward(dy: np.ndarray, saved: FeedForwardSaved, layer: str, grads: Params) -> np.ndarray:
+    """Gradient of x."""
+    dx, *dffn = feed_forward_backward(dy, saved)
+    put(grads, f"{layer}.fc1", f"{layer}.fc2", of=dffn)
+    return dx
+
+
+def add_norm_forward(
+    x: np.ndarray,
+    correction: np.ndarray,
+    params: Params,
+    name: str,
+    config: TransformerConfig,
+    run: Pass,
+) -> tuple[np.ndarray, AddNormSaved]:
+    """Post-norm: LN(x + correction). Article 2, 9.
+
+    Only the normed sum goes on, so that no path leads from the last layer to the first without
+    passing a norm, as it does in GPT-2.
+    """
+    correction, dropped = dropout_forward(correction, p=config.dropout, rng=run.rng)
+    x, normed = layer_norm_forward(x + correction, *of(params, name), eps=EPS)
+    return x, (dropped, normed)
+
+
+def add_norm_backward(
+    dx: np.ndarray, saved: AddNormSaved, name: str, grads: Params
+) -> tuple[np.ndarray, np.ndarray]:
+    """Gradients of x and of the correction, which are equal where dropout silenced nothing."""
+    dropped, normed = saved
+    dx, *dnorm = layer_norm_backward(dx, normed)
+    put(grads, name, of=dnorm)
+    return dx, dropout_backward(dx, dropped)
 
 
 class EncoderLayerSaved(NamedTuple):
@@ -78,14 +183,14 @@ def encoder_layer_forward(
     layer = f"encoder.layers.{n}"
     attn, n_head = f"{layer}.self_attn", config.encoder_attention_heads
 
-    kv, keys_values = looked_at_forward(x, params, attn, n_head)
-    correction, self_attn = looking_forward(x, kv, params, attn, config, mask, run)
+    kv, keys_values = kv_forward(x, params, attn, n_head)
+    correction, self_attn = attend_forward(x, kv, params, attn, config, mask, run)
     x, attn_norm = add_norm_forward(x, correction, params, f"{attn}_layer_norm", config, run)
-    station(run.observe, f"{attn}_layer_norm", x)
+    run.station(f"{attn}_layer_norm", x)
 
     correction, ffn = ffn_forward(x, params, layer, config, run)
     x, ffn_norm = add_norm_forward(x, correction, params, f"{layer}.final_layer_norm", config, run)
-    station(run.observe, layer, x)
+    run.station(layer, x)
     return x, EncoderLayerSaved(keys_values, self_attn, attn_norm, ffn, ffn_norm)
 
 
@@ -95,7 +200,7 @@ def encoder_layer_backward(
     """Layer n in reverse: puts its parameters' gradients into `grads`, returns dx [..., S, d].
 
     At each "+" the gradient goes straight on, and through the sublayer, whose share is added; in
-    self-attention x was looked with and looked at.
+    self-attention x is both what looks and what is looked at, so it gets two shares.
     """
     layer = f"encoder.layers.{n}"
     attn = f"{layer}.self_attn"
@@ -104,8 +209,8 @@ def encoder_layer_backward(
     dx = dx + ffn_backward(dcorrection, saved.ffn, layer, grads)
 
     dx, dcorrection = add_norm_backward(dx, saved.self_attn_norm, f"{attn}_layer_norm", grads)
-    through, dk, dv = looking_backward(dcorrection, saved.self_attn, attn, grads)
-    return dx + through + looked_at_backward(dk, dv, saved.keys_values, attn, grads)
+    through, dk, dv = attend_backward(dcorrection, saved.self_attn, attn, grads)
+    return dx + through + kv_backward(dk, dv, saved.keys_values, attn, grads)
 
 
 def decoder_layer_forward(
@@ -115,7 +220,6 @@ def decoder_layer_forward(
     n: int,
     config: TransformerConfig,
     masks: tuple[np.ndarray, np.ndarray],
-    extend_kv: ExtendKV | None,
     run: Pass,
 ) -> tuple[np.ndarray, DecoderLayerSaved]:
     """Layer n of the decoder: look back at the target, look at the source, think.
@@ -130,7 +234,6 @@ def decoder_layer_forward(
         params: the model's parameters; those named decoder.layers.n.… are used.
         masks: bool, over the target and over the source; they broadcast against [..., H, T, T] and
             [..., H, T, S].
-        extend_kv: puts new keys and values behind those of earlier tokens, see `KVCache.extend`.
 
     Returns:
         x [..., T, d], and what backward reads.
@@ -138,19 +241,20 @@ def decoder_layer_forward(
     layer, n_head = f"decoder.layers.{n}", config.decoder_attention_heads
     attn, cross = f"{layer}.self_attn", f"{layer}.encoder_attn"
 
-    kv, keys_values = looked_at_forward(x, params, attn, n_head)
-    kv = kv if extend_kv is None else extend_kv(*kv)
-    correction, self_attn = looking_forward(x, kv, params, attn, config, masks[0], run)
+    kv, keys_values = kv_forward(x, params, attn, n_head)
+    if (extend_kv := run.extend_kv(n)) is not None:
+        kv = extend_kv(*kv)  # [..., H, S, d_h], earlier tokens first
+    correction, self_attn = attend_forward(x, kv, params, attn, config, masks[0], run)
     x, attn_norm = add_norm_forward(x, correction, params, f"{attn}_layer_norm", config, run)
-    station(run.observe, f"{attn}_layer_norm", x)
+    run.station(f"{attn}_layer_norm", x)
 
-    correction, crossed = looking_forward(x, cross_kv, params, cross, config, masks[1], run)
+    correction, crossed = attend_forward(x, cross_kv, params, cross, config, masks[1], run)
     x, cross_norm = add_norm_forward(x, correction, params, f"{cross}_layer_norm", config, run)
-    station(run.observe, f"{cross}_layer_norm", x)
+    run.station(f"{cross}_layer_norm", x)
 
     correction, ffn = ffn_forward(x, params, layer, config, run)
     x, ffn_norm = add_norm_forward(x, correction, params, f"{layer}.final_layer_norm", config, run)
-    station(run.observe, layer, x)
+    run.station(layer, x)
     saved = (keys_values, self_attn, attn_norm, crossed, cross_norm, ffn, ffn_norm)
     return x, DecoderLayerSaved(*saved)
 
@@ -170,10 +274,10 @@ def decoder_layer_backward(
     dx = dx + ffn_backward(dcorrection, saved.ffn, layer, grads)
 
     dx, dcorrection = add_norm_backward(dx, saved.encoder_attn_norm, f"{cross}_layer_norm", grads)
-    through, *dcross_kv = looking_backward(dcorrection, saved.encoder_attn, cross, grads)
+    through, *dcross_kv = attend_backward(dcorrection, saved.encoder_attn, cross, grads)
     dx = dx + through
 
     dx, dcorrection = add_norm_backward(dx, saved.self_attn_norm, f"{attn}_layer_norm", grads)
-    through, dk, dv = looking_backward(dcorrection, saved.self_attn, attn, grads)
-    dx = dx + through + looked_at_backward(dk, dv, saved.keys_values, attn, grads)
+    through, dk, dv = attend_backward(dcorrection, saved.self_attn, attn, grads)
+    dx = dx + through + kv_backward(dk, dv, saved.keys_values, attn, grads)
     return dx, (dcross_kv[0], dcross_kv[1])

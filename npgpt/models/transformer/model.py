@@ -3,9 +3,8 @@
 
 The encoder sees the whole source at once; the decoder sees the target up to its own position, and
 through cross-attention all that the encoder made of the source. Both stacks are written out in
-`transformer_stacks.py`, a layer of each in `transformer_layers.py`, configuration and parameter
-names in `transformer_config.py` and `transformer_params.py`. Leaves out LayerDrop, and dropout
-inside the feed-forward network.
+`stacks.py`, a layer of each in `layers.py`. Leaves out LayerDrop, and dropout inside the
+feed-forward network.
 """
 
 from __future__ import annotations
@@ -18,7 +17,7 @@ import numpy as np
 from npgpt.decoding import seq2seq as seq2seq_decoding
 from npgpt.decoding.kv_cache import KVCache
 from npgpt.layers.multi_head import KeysValuesSaved
-from npgpt.models.common import Observer, Params, Pass, station
+from npgpt.models.common import Model, Observer, Params, Pass
 from npgpt.models.transformer.config import TransformerConfig
 from npgpt.models.transformer.stacks import (
     CrossKV,
@@ -35,6 +34,7 @@ from npgpt.ops import lm_head
 from npgpt.ops.flash_attention import ROWS
 from npgpt.ops.label_smoothing import label_smoothing_backward, label_smoothing_forward
 from npgpt.ops.lm_head import lm_head_backward, lm_head_forward
+from npgpt.ops.lookup import check_ids, check_shape
 
 BIAS = "final_logits_bias"
 
@@ -55,7 +55,7 @@ class TransformerOutput(NamedTuple):
     saved: TransformerSaved
 
 
-class Transformer:
+class Transformer(Model):
     """An encoder-decoder with its parameters: logits, loss, gradients, translations.
 
     Attributes:
@@ -63,9 +63,7 @@ class Transformer:
         params: name -> array, the names of the Hugging Face checkpoint without `model.`.
     """
 
-    def __init__(self, config: TransformerConfig, params: Params) -> None:
-        self.config = config
-        self.params = params
+    config: TransformerConfig
 
     def __call__(
         self,
@@ -100,7 +98,7 @@ class Transformer:
             rng: draws the dropout masks in training; None: no dropout.
             observe: called as observe(station, array) at each station: `encoder.embed`,
                 `encoder.layers.0.self_attn`, …, `logits`, each the output of Hugging Face's module
-                of that name; `npgpt/stations.py` lists them, `{}.__setitem__` collects them.
+                of that name; `{}.__setitem__` collects them.
             flash: attention without weight tables where the texts are longer than a tile of it;
                 shorter ones are faster with.
 
@@ -116,8 +114,8 @@ class Transformer:
     def _run(
         self, input_ids: Any, decoder_input_ids: Any, mask: Any, decoder_mask: Any, run: Pass
     ) -> TransformerOutput:
-        source, mask = check_ids("input_ids", input_ids, mask)
-        target, decoder_mask = check_ids("decoder_input_ids", decoder_input_ids, decoder_mask)
+        source, mask = _checked("input_ids", input_ids, mask)
+        target, decoder_mask = _checked("decoder_input_ids", decoder_input_ids, decoder_mask)
         if source.shape[:-1] != target.shape[:-1]:
             raise ValueError(
                 f"input_ids {[*source.shape]} and decoder_input_ids {[*target.shape]} are not "
@@ -127,10 +125,10 @@ class Transformer:
         memory, encoder = encoder_forward(source, mask, self.params, self.config, run)
         cross_kv, cross = cross_forward(memory, self.params, self.config)
         x, decoder = decoder_forward(
-            target, cross_kv, (decoder_mask, mask), self.params, self.config, None, run
+            target, cross_kv, (decoder_mask, mask), self.params, self.config, run
         )
         logits, head = self._head(x)
-        station(run.observe, "logits", logits)
+        run.station("logits", logits)
         return TransformerOutput(logits, TransformerSaved(encoder, cross, decoder, head))
 
     def encode(self, input_ids: Any, attention_mask: Any = None) -> CrossKV:
@@ -138,7 +136,7 @@ class Transformer:
 
         They are all that `decode` needs, however long the target grows.
         """
-        source, mask = check_ids("input_ids", input_ids, attention_mask)
+        source, mask = _checked("input_ids", input_ids, attention_mask)
         memory, _ = encoder_forward(source, mask, self.params, self.config, Pass(keep=False))
         return cross_forward(memory, self.params, self.config)[0]
 
@@ -157,8 +155,8 @@ class Transformer:
             kv: keys and values of the target's earlier tokens, which grow by these T.
         """
         masks = None, attention_mask
-        run = Pass(keep=False)
-        x, _ = decoder_forward(ids, cross_kv, masks, self.params, self.config, kv, run)
+        run = Pass(keep=False, kv=kv)
+        x, _ = decoder_forward(ids, cross_kv, masks, self.params, self.config, run)
         return self._head(x[..., -1, :])[0]
 
     def _head(self, x: np.ndarray) -> tuple[np.ndarray, lm_head.Saved]:
@@ -227,7 +225,13 @@ class Transformer:
 
     def num_params(self) -> int:
         """Number of parameters, a shared table counted once; BIAS is none: it is not trained."""
-        return sum(array.size for name, array in self.params.items() if name != BIAS)
+        return super().num_params() - (self.params[BIAS].size if BIAS in self.params else 0)
+
+    def _sizes(self) -> str:
+        c = self.config
+        heads, rows = c.decoder_attention_heads, len(self.params[c.target_table])
+        layers = f"{c.encoder_layers} + {c.decoder_layers} layers"
+        return f"{c.model_type}, {layers}, {heads} heads, d {c.d_model}, V {rows}"
 
     def save_pretrained(self, folder: str | os.PathLike[str]) -> None:
         """Write config.json and model.safetensors, which `transformers` loads (bart, marian)."""
@@ -236,14 +240,10 @@ class Transformer:
         save_transformer(folder, self.config, self.params)
 
 
-def check_ids(name: str, ids: Any, mask: Any) -> tuple[np.ndarray, np.ndarray | None]:
+def _checked(name: str, ids: Any, mask: Any) -> tuple[np.ndarray, np.ndarray | None]:
     """Both as arrays of one shape; the range of ids is checked where they are looked up."""
-    ids = np.asarray(ids)
-    if ids.ndim not in (1, 2) or ids.size == 0:
-        raise ValueError(
-            f"{name} must be [T] or [B, T] and not empty, but have shape {[*ids.shape]}."
-        )
+    ids = check_ids(ids, name)
     mask = None if mask is None else np.asarray(mask)
-    if mask is not None and mask.shape != ids.shape:
-        raise ValueError(f"the mask of {name} {[*ids.shape]} has shape {[*mask.shape]}.")
+    if mask is not None:
+        check_shape(f"the mask of {name}", mask, ids.shape)
     return ids, mask

@@ -6,12 +6,10 @@ target ids -> decoder, which looks at these -> vectors for the head
 
 from __future__ import annotations
 
-from functools import partial
 from typing import NamedTuple
 
 import numpy as np
 
-from npgpt.decoding.kv_cache import KVCache
 from npgpt.layers.multi_head import KeysValuesSaved
 from npgpt.models.common import Params, Pass
 from npgpt.models.transformer.config import TransformerConfig
@@ -23,15 +21,13 @@ from npgpt.models.transformer.embedding import (
 from npgpt.models.transformer.layers import (
     DecoderLayerSaved,
     EncoderLayerSaved,
+    KeysValues,
     decoder_layer_backward,
     decoder_layer_forward,
     encoder_layer_backward,
     encoder_layer_forward,
-)
-from npgpt.models.transformer.sublayers import (
-    KeysValues,
-    looked_at_backward,
-    looked_at_forward,
+    kv_backward,
+    kv_forward,
 )
 from npgpt.ops.mask import attention_mask_for, padding_mask
 
@@ -59,7 +55,7 @@ def encoder_forward(
     config: TransformerConfig,
     run: Pass,
 ) -> tuple[np.ndarray, EncoderSaved]:
-    """Read the source: every token sees all others but padding.
+    """Read the source: every token sees all others except padding.
 
     Args:
         ids: [..., S].
@@ -96,7 +92,7 @@ def cross_forward(
     They do not depend on the target, so that they are computed once however long it grows.
     """
     made = [
-        looked_at_forward(memory, params, _cross_name(n), config.decoder_attention_heads)
+        kv_forward(memory, params, _cross_name(n), config.decoder_attention_heads)
         for n in range(config.decoder_layers)
     ]
     return [kv for kv, _ in made], [saved for _, saved in made]
@@ -104,9 +100,7 @@ def cross_forward(
 
 def cross_backward(dcross_kv: CrossKV, saved: list[KeysValuesSaved], grads: Params) -> np.ndarray:
     """Gradient of the memory, the sum over all layers that look at it."""
-    shares = [
-        looked_at_backward(*dkv, saved[n], _cross_name(n), grads) for n, dkv in enumerate(dcross_kv)
-    ]
+    shares = [kv_backward(*dkv, saved[n], _cross_name(n), grads) for n, dkv in enumerate(dcross_kv)]
     return np.sum(shares, axis=0)
 
 
@@ -116,31 +110,29 @@ def decoder_forward(
     masks: tuple[np.ndarray | None, np.ndarray | None],
     params: Params,
     config: TransformerConfig,
-    kv: KVCache | None,
     run: Pass,
 ) -> tuple[np.ndarray, DecoderSaved]:
     """Write the target: each token sees the target up to itself, and the whole source.
 
     Args:
-        ids: [..., T], behind those whose keys and values `kv` holds.
+        ids: [..., T], behind those whose keys and values `run.kv` holds.
         cross_kv: the source, as `cross_forward` made it.
         masks: padding of the target and of the source, each None or [..., S].
 
     Returns:
         x [..., T, d], and what backward reads.
     """
-    past, T = 0 if kv is None else kv.length, ids.shape[-1]
+    past, T = 0 if run.kv is None else run.kv.length, ids.shape[-1]
     seen = attention_mask_for(T, past + T, masks[0]), source_mask(masks[1])
     x, embed = embedding_forward(ids, past, params, "decoder", config, run)
     layers = []
     for n in range(config.decoder_layers):
-        extend_kv = None if kv is None else partial(kv.extend, n)
-        x, saved = decoder_layer_forward(x, cross_kv[n], params, n, config, seen, extend_kv, run)
+        x, saved = decoder_layer_forward(x, cross_kv[n], params, n, config, seen, run)
         if run.keep:
             layers.append(saved)
         del saved
-    if kv is not None:
-        kv.advance(T)
+    if run.kv is not None:
+        run.kv.advance(T)
     return x, DecoderSaved(embed, layers)
 
 
@@ -157,7 +149,7 @@ def decoder_backward(
 
 
 def source_mask(attention_mask: np.ndarray | None) -> np.ndarray:
-    """Who sees what of the source: everybody everything but padding."""
+    """What every token sees of the source: all but padding."""
     return np.ones((1, 1), bool) if attention_mask is None else padding_mask(attention_mask)
 
 

@@ -16,7 +16,7 @@ SIZE = 1 << 16  # numbers a piece; three pieces of float32 fit a second-level ca
 MANY = 1 << 19  # numbers from which several threads are quicker
 
 
-def pieces(*arrays: np.ndarray) -> Iterator[tuple[np.ndarray, ...]]:
+def chunks(*arrays: np.ndarray) -> Iterator[tuple[np.ndarray, ...]]:
     """The same rows of each array, as views, one piece after the other.
 
     Args:
@@ -31,13 +31,13 @@ def pieces(*arrays: np.ndarray) -> Iterator[tuple[np.ndarray, ...]]:
         yield tuple(array[start : start + rows] for array in arrays)
 
 
-def each_piece(function: Callable[..., object], *arrays: np.ndarray) -> None:
+def map_chunks(function: Callable[..., object], *arrays: np.ndarray) -> None:
     """Call `function` with every piece of the arrays, on several threads if they are large.
 
     It may write only what it is given.
     """
     if arrays[0].size >= MANY:
-        threads.each(lambda piece: function(*piece), pieces(*arrays))
+        threads.parallel(lambda piece: function(*piece), chunks(*arrays))
     else:
-        for piece in pieces(*arrays):
+        for piece in chunks(*arrays):
             function(*piece)

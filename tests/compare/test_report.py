@@ -1,0 +1,190 @@
+"""What the command prints: tables, findings, likely causes, JSON."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import numpy as np
+import pytest
+
+from npgpt.compare import inputs
+from npgpt.compare.activations import GRAD, INPUTS, collect_stations
+from npgpt.compare.report import likely_cause
+from npgpt.files.safetensors_file import read_tensors, write_tensors
+from npgpt.models.gpt2.model import GPT2
+from tests.compare.ports import edited, run
+from tests.models.small_checkpoints import SMALL, random_params
+from tests.models.tiny_bert import random_bert
+from tests.models.tiny_llama import random_llama
+from tests.models.tiny_transformer import random_transformer
+from tests.tiny import write_tiny_model
+
+MODELS: dict[str, Any] = {
+    "gpt2": lambda _: GPT2(SMALL, random_params()),
+    "llama": random_llama,
+    "bert": random_bert,
+    "bart": lambda rng: random_transformer(rng, model_type="bart"),
+}
+CAUSES = {  # station -> a word of its cause
+    "gpt2": {
+        "embed": "wpe",
+        "h.1.attn.probs": "causal mask",
+        "h.1.attn": "attn.c_proj",
+        "h.1.mlp": "activation",
+        "h.1": "residual",
+        "ln_f": "ln_f.weight",
+        "logits": "lm_head",
+        "loss": "shifted by one",
+    },
+    "llama": {
+        "embed": "embed_tokens",
+        "layers.1.self_attn.probs": "rotary angles",
+        "layers.1.self_attn": "o_proj",
+        "layers.1.mlp": "gate_proj",
+        "layers.1": "residual",
+        "norm": "no mean",
+    },
+    "bert": {"encoder.layer.1.attention.self.probs": "no causal mask", "loss": "not shifted"},
+    "bart": {
+        "encoder.layers.1.self_attn.probs": "no causal mask",
+        "decoder.layers.1.self_attn.probs": "the causal mask",
+        "decoder.embed": "shifted right",
+    },
+}
+
+
+@pytest.mark.parametrize(
+    ("architecture", "distinct"), [("gpt2", 8), ("llama", 8), ("bert", 9), ("bart", 13)]
+)
+def test_every_station_has_its_likely_cause(rng, architecture, distinct):
+    texts = [np.array([3, 1, 4])] * (2 if architecture == "bart" else 1)
+    stations = collect_stations(MODELS[architecture](rng), *texts, gradients=True)
+    names = [name for name in stations if name not in INPUTS and not name.startswith(GRAD)]
+    causes = {name: likely_cause(architecture, name) for name in names}
+    assert len({*causes.values()}) == distinct  # the layers of a stack have the same
+    for name, word in CAUSES[architecture].items():
+        assert word in causes[name]
+
+
+def test_the_table_fits_in_100_columns_and_stands_straight(folder, dumped):
+    edited(dumped, **{"h.1.mlp": np.full((5, 12), -123.4, np.float32)})
+    out = run("--model", folder, "--against", dumped, "--gradients")[1]
+    tables = [block.split("\n") for block in out.split("\n\n") if "max |Δ|" in block]
+    assert [len(table) for table in tables] == [13, 29]
+    for head, *rows in tables:
+        assert max(map(len, [head, *rows])) <= 100
+        ends = head.index("npgpt") + len("npgpt")
+        assert all(row[ends - 1] != " " and row[ends] == " " for row in rows)
+
+
+def test_a_fault_is_named_with_its_likely_cause(folder, dumped):
+    mlp = read_tensors(dumped)["h.1.mlp"]
+    mlp[3, 7] += 1
+    code, out, err = run(
+        "hello", "--model", folder, "--against", edited(dumped, **{"h.1.mlp": mlp})
+    )
+    assert (code, err) == (1, "")
+    (line,) = [line for line in out.split("\n") if line.startswith("h.1.mlp ")]
+    assert line.split()[4:6] == ["(3,", "7)"]
+    assert line.endswith("BEYOND")
+    assert (
+        "first station beyond tolerance: h.1.mlp; h.1.attn before it is ok\n  made by: ln_2" in out
+    )
+
+
+def test_the_first_station_of_all_has_none_before_it(folder, dumped):
+    edited(dumped, embed=np.zeros((5, 12), np.float32))
+    out = run("--model", folder, "--against", dumped)[1]
+    assert "first station beyond tolerance: embed\n" in out
+
+
+@pytest.mark.filterwarnings("default")
+def test_nan_on_both_sides_is_no_agreement(tmp_path):
+    """A model with a NaN beside its own dump: everything after it is beyond tolerance."""
+    params = random_params()
+    params["h.1.ln_2.bias"][3] = np.nan
+    GPT2(SMALL, params).save_pretrained(tmp_path)
+    arguments, dump = ("--model", tmp_path, "--gradients"), tmp_path / "own.safetensors"
+    assert run("--ids", "3 1 4", *arguments, "--dump", dump)[0] == 0
+    for tolerance in ((), ("--tolerance", "1e9")):
+        code, out, _ = run(*arguments, "--against", dump, "--json", *tolerance)
+        found = json.loads(out)
+        assert (code, found["first_beyond"]) == (1, "h.1.mlp")
+        assert {row["verdict"] for row in found["gradients"]} == {"NaN/inf"}
+        assert (found["logits"]["agreeing"], found["logits"]["parting"]) == (0, 0)
+        assert found["logits"]["kl_max"] is None
+
+
+def test_nan_is_said(folder, dumped):
+    edited(dumped, ln_f=np.full((1, 5, 12), np.nan, np.float16))
+    code, out, _ = run("--model", folder, "--against", dumped)
+    assert code == 1
+    (line,) = [line for line in out.split("\n") if line.startswith("ln_f ")]
+    assert line.endswith("NAN/INF")
+    found = json.loads(run("--model", folder, "--against", dumped, "--json")[1])
+    (row,) = [row for row in found["stations"] if row["station"] == "ln_f"]
+    assert (row["max_abs"], row["theirs"], row["verdict"]) == (None, None, "NaN/inf")
+
+
+def test_what_one_side_lacks_is_listed(folder, dumped):
+    edited(dumped, logits=None, **{"h.0": None, "h.0.qkv": np.zeros(3)})
+    code, out, _ = run("--model", folder, "--against", dumped)
+    assert code == 0
+    assert "not in the file:\n  h.0, logits\n" in out
+    assert "in the file, but no station of this model:\n  h.0.qkv\n" in out
+    assert "in the file, but compared only with --gradients:\n  loss, grad." in out
+    assert "argmax" not in out
+    found = json.loads(run("--model", folder, "--against", dumped, "--json")[1])
+    assert (found["missing"], found["unknown"]) == (["h.0", "logits"], ["h.0.qkv"])
+    assert found["logits"] is None
+
+
+def test_gradients_alone(folder, dumped):
+    arrays = {n: a for n, a in read_tensors(dumped).items() if n.startswith(("grad.", "ids"))}
+    arrays["grad.h.1.ln_2.bias"] *= 1.01
+    write_tensors(dumped, arrays)
+    code, out, _ = run("--model", folder, "--against", dumped, "--gradients")
+    assert code == 1
+    assert "stations" not in out
+    (table,) = [block.split("\n") for block in out.split("\n\n") if "max |Δ|" in block]
+    assert table[1].startswith("h.1.ln_2.bias ")
+    assert "as the backward pass goes: grad.h.1.ln_2.bias\n" in out
+
+
+def test_json_is_everything_in_one_object(folder, dumped):
+    code, out, err = run("--model", folder, "--against", dumped, "--gradients", "--json")
+    found = json.loads(out)
+    assert (code, err, found["within_tolerance"], found["first_beyond"]) == (0, "", True, None)
+    assert found["ids"] == [*b"hello"]
+    assert (len(found["stations"]), len(found["gradients"])) == (12, 28)
+    assert found["stations"][0]["station"] == "embed"
+    assert found["logits"]["agreeing"] == 5
+    assert len(found["logits"]["ours"]) == 5
+    assert isinstance(found["logits"]["ours"][0]["token"], str)
+
+
+def test_argmax_that_differs_is_shown(folder, dumped):
+    logits = read_tensors(dumped)["logits"]
+    logits[2, 99] = logits[2].max() + 0.25
+    out = run("--model", folder, "--against", edited(dumped, logits=logits))[1]
+    assert "argmax: the same at 4 of 5 positions; first disagreement at position 2, where" in out
+
+
+def test_tokens_have_their_text_where_there_is_a_vocabulary(folder, dumped, tmp_path):
+    logits = read_tensors(dumped)["logits"]
+    logits[-1, [256, 65]] = 300, 299
+    edited(dumped, logits=logits)
+    assert "256    '<|endoftext|>'" in run("--model", folder, "--against", dumped)[1]
+    bare = write_tiny_model(tmp_path / "bare")
+    (bare / "vocab.json").unlink()
+    out = run("--model", bare, "--against", dumped)[1]
+    assert "'" not in out.split("likeliest")[1]
+    assert " 65\n" in out
+
+
+def test_long_tokens_are_cut(folder, dumped, monkeypatch):
+    long = inputs.Codec(None, None, lambda _: "long " * 20)
+    monkeypatch.setattr(inputs, "_load_codec", lambda *_: long)
+    out = run("--model", folder, "--against", dumped)[1]
+    assert max(map(len, out.split("likeliest")[1].split("\n"))) <= 100
