@@ -18,7 +18,7 @@ from plots import drawable, pyplot, save
 from show import WIDTH, check, claim, heading
 
 from npgpt.cli import run
-from npgpt.trace.weight_table import weight_table
+from npgpt.trace.report import attention_table
 
 
 def weight_tables(saved: Any) -> np.ndarray:
@@ -96,7 +96,7 @@ def main(argv: Sequence[str]) -> int:
         chosen = [(args.layer or 0, args.head or 0, "as asked for")]
     for n, h, what in chosen:
         heading("7.1", f"block {n} head {h}: {what}")
-        print(weight_table(tables[n, h], names, T - 1 if i is None else i, WIDTH))
+        print(attention_table(tables[n, h], names, T - 1 if i is None else i, WIDTH))
     if model.config.n_layer == 12 and model.config.n_embd == 768 and args.text == SENTENCE:
         heading("7.1", "the two heads of the article")
         check("block 4 head 3: it looks at cat", tables[4, 3, i, j], "0.84")

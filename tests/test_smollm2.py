@@ -63,12 +63,12 @@ def test_it_knows_what_comes_next(model, tokenizer) -> None:
 def test_its_way_to_a_capital(smollm2, capsys) -> None:
     argv = ["The capital of France is", "--model", smollm2, "--top", "2"]
     assert trace.main([*argv, "--json"]) == 0
-    journey = json.loads(capsys.readouterr().out)
-    assert [t["label"] for t in journey["tokens"]] == ["The", "␣capital", "␣of", "␣France", "␣is"]
-    assert journey["target"]["label"] == "␣Paris"
-    ranks = [g["rank"] for g in journey["guesses"]]
+    shown = json.loads(capsys.readouterr().out)
+    assert [t["label"] for t in shown["tokens"]] == ["The", "␣capital", "␣of", "␣France", "␣is"]
+    assert shown["target"]["label"] == "␣Paris"
+    ranks = [g["rank"] for g in shown["guesses"]]
     assert (len(ranks), ranks[-1], ranks[0] > 100) == (31, 1, True)
-    assert journey["rotary_angles"][-1] == pytest.approx(4 * 1e5 ** (-62 / 64))
+    assert shown["rotary_angles"][-1] == pytest.approx(4 * 1e5 ** (-62 / 64))
     assert trace.main(argv) == 0
     assert max(map(width, capsys.readouterr().out.splitlines())) <= 100
 

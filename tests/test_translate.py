@@ -11,10 +11,8 @@ import pytest
 
 import npgpt
 from npgpt import cli, translate
-from npgpt.models.transformer.config import TransformerConfig
-from npgpt.text.character_tables import CharacterTables
-from npgpt.text.marian_tokenizer import load_marian_tokenizer
-from tests.models.tiny_transformer import SIZES, random_transformer
+from npgpt.text.seq2seq import CharacterTables, load_marian_tokenizer
+from tests.models.tiny_transformer import random_transformer
 from tests.text.small_marian import write_marian
 from tests.tiny import write_tiny_model
 
@@ -113,11 +111,6 @@ def test_models_that_do_not_translate(capsys, rng, tmp_path) -> None:
     code, _, err = run(capsys, "a", "--model", str(tmp_path / "bart"))
     assert (code, err.count("\n")) == (2, 1)
     assert "is a bart, whose vocabulary is not read here; give --ids." in err
-
-
-def test_character_tables_need_both_tables() -> None:
-    with pytest.raises(ValueError, match="no grapheme_chars and phoneme_chars"):
-        CharacterTables(TransformerConfig.from_dict({**SIZES, "grapheme_chars": "____ab"}))
 
 
 @pytest.mark.real

@@ -1,9 +1,8 @@
-"""The merges of a byte-level BPE vocabulary: the bytes of the tokens they make; are they sound?
+"""The merges of a byte-level BPE vocabulary: the bytes of the tokens they make, and checks.
 
-The checks let tiktoken stand in for GPT-2's own algorithm. GPT-2 joins the *pair* of tokens whose
-merge was learned first; tiktoken joins the neighbours whose joint *bytes* have the lowest id. The
-two agree when ids rise in the order of merges and every merge can really happen. Left out:
-training, and merging a text.
+The checks let tiktoken, which merges the texts, stand in for GPT-2's own algorithm. GPT-2 joins the
+*pair* of tokens whose merge was learned first; tiktoken joins the neighbours whose joint *bytes*
+have the lowest id. The two agree when ids rise in the order of merges and every merge can happen.
 """
 
 from __future__ import annotations
@@ -14,7 +13,7 @@ import numpy as np
 
 
 def byte_alphabet() -> dict[str, bytes]:
-    """The 256 characters by which GPT-2's files write bytes: character -> byte.
+    """The 256 characters that stand for bytes in GPT-2's files: character -> byte.
 
     A visible Latin-1 character stands for its own code. The 68 other bytes (controls, space,
     no-break space, soft hyphen) are written as U+0100, U+0101, …: a space is Ġ, a newline Ċ.
@@ -31,7 +30,7 @@ def bytes_of_products(
 
     `merges` maps a number (line or index, which an error names after `where`) to the two parts.
     Single bytes may have any ids. Raises ValueError for a merge whose part or product is no token,
-    that comes before its parts, repeats a product, makes an id out of order, or can never happen.
+    or that comes before its parts, repeats a product, makes an id out of order, or never happens.
     """
     singles = {char: byte for char, byte in byte_alphabet().items() if char in vocab}
     index = {char: i for i, char in enumerate(singles)}  # token -> how many are made before it
@@ -65,7 +64,7 @@ def bytes_of_ranked(
     """Token -> bytes where the merges are tiktoken's own ranks written out, as for Llama 3.
 
     There a piece that is a token is taken whole ("ignore_merges"), and a token has a merge for each
-    way to cut it into two others. Raises ValueError for merges whose ids fall, or that lack a way.
+    way to cut it into two others. Raises ValueError if ids of products fall or a way is missing.
     """
     alphabet, pairs, last_id = byte_alphabet(), set(), -1
     for number, (left, right) in merges.items():
@@ -103,13 +102,13 @@ def _fault(left: str, right: str, vocab: Mapping[str, int], index: Collection[st
 
 
 def never_applied(parts: np.ndarray, singles: int) -> np.ndarray:
-    """Parts of each merge, int [M, 2] -> bool [M], True where a merge happens in no text whatever.
+    """Parts of each merge, int [M, 2] -> bool [M], True where a merge can happen in no text.
 
     Tokens are numbered as they are made: the single bytes 0 … `singles` - 1, then merge m makes
-    `singles` + m. To judge a merge, take its two parts back to bytes along the border between them,
-    the later made first. If the two tokens that meet there at some time are the parts of a merge
-    that goes before the one just undone, then BPE applies that one, and joins across the border. If
-    they are the parts of the same one, BPE applies the left first.
+    `singles` + m. To judge a merge, undo the merges that made its two parts, along the border
+    between them, the latest first. If at some step the two tokens that meet at the border are the
+    parts of an earlier merge than the one just undone, BPE applies that earlier merge and joins
+    across the border. If they are the parts of the very same merge, BPE applies the left one first.
     """
     # [singles + M, 2], the two parts of every token; a single byte is its own on both sides.
     split = np.concatenate([np.repeat(np.arange(singles)[:, None], 2, axis=1), parts])

@@ -1,7 +1,6 @@
-"""Text files -> token ids, which are kept beside them until file or tokenizer change.
+"""Text files (UTF-8) -> token ids, which are kept beside them until file or tokenizer change.
 
-Leaves out: windows and batches (`windows.py`), downloading data, formats other than UTF-8 text,
-corpora larger than memory.
+All ids are in memory at once; windows and batches of them are made in `train/windows.py`.
 """
 
 from __future__ import annotations
@@ -63,7 +62,7 @@ def read_ids(
     special: bool = False,
     spare_folder: Path | None = None,
 ) -> np.ndarray:
-    """The ids of all files, one behind the other.
+    """The ids of all files, one after the other.
 
     Each file's ids are kept beside it as `NAME.….ids.npy` and read from there as long as neither
     the file nor the tokenizer changes.
@@ -97,7 +96,7 @@ def _file_ids(
     content = hashlib.sha256(text.encode("utf-8")).hexdigest()[:16]
     folders = [file.parent, *([] if spare_folder is None else [spare_folder])]
     for folder in folders:
-        with contextlib.suppress(OSError, ValueError, EOFError):  # damaged is as good as none
+        with contextlib.suppress(OSError, ValueError, EOFError):  # a damaged file is made anew
             ids = np.load(folder / f"{file.name}.{key}-{content}{SUFFIX}", allow_pickle=False)
             if ids.dtype == dtype and ids.ndim == 1:
                 return ids
@@ -114,7 +113,7 @@ def _file_ids(
 
 
 def _keep(folder: Path, name: str, key: str, ids: np.ndarray) -> None:
-    """Store ids under their key in place of those of the same file's former content."""
+    """Store ids under their key, and delete those of the file's earlier content."""
     path = folder / f"{name}.{key}{SUFFIX}"
     with replacing(path) as (temporary,), temporary.open("wb") as file:
         np.save(file, ids)
@@ -125,7 +124,7 @@ def _keep(folder: Path, name: str, key: str, ids: np.ndarray) -> None:
 
 
 def _tokenizer_key(tokenizer: Tokenizer, special: bool) -> str:
-    """Eight characters that change when anything does that decides about ids."""
+    """Eight characters that change with everything that the ids of a text depend on."""
     ranks = sorted((token, text.hex()) for token, text in tokenizer.bytes_of.items())
     names = sorted(tokenizer.special_tokens_set), sorted(tokenizer.added_words)
     described = repr((ranks, names, special)).encode("utf-8", errors="surrogatepass")

@@ -24,8 +24,8 @@ def labeller(bytes_of: Mapping[int, bytes]) -> Label:
 
 
 def visible(token: bytes) -> str:
-    """Bytes as text; what is no whole character, or has no picture, as <hexadecimal bytes>."""
-    # surrogateescape turns each byte that is no UTF-8 into one lone surrogate, and back.
+    """Bytes as text; incomplete and unprintable characters as <hexadecimal bytes>."""
+    # surrogateescape turns each byte that is not UTF-8 into one lone surrogate, and back.
     text = token.decode("utf-8", errors="surrogateescape")
     shown = "".join(
         "".join(VISIBLE.get(char, char) for char in run) if is_seen else _as_bytes("".join(run))

@@ -1,18 +1,20 @@
-"""How a text is cut into the pieces in which BPE merges: the patterns of known tokenizers.
+"""What happens to a text before byte-pair merging: whole tokens are cut out, the rest is split.
 
-They go by the name that llama.cpp gives them, or are recognised in a `tokenizer.json`. Left out:
-all others; a text cut otherwise would get other ids, so they are refused.
+BPE merges inside the pieces that a split pattern finds, so a text that is split in another way gets
+other ids; vocabularies with a pattern that is not listed here are refused.
 """
 
 from __future__ import annotations
 
+import re
+from collections.abc import Collection, Iterator
+from itertools import pairwise
 from pathlib import Path
-from typing import Any
 
-from npgpt.text.text_pieces import GPT2_SPLIT
-from npgpt.text.vocabulary_files import expect
-
-# SmolLM cuts out every digit first, then goes GPT-2's way in what lies between: a digit takes no
+# Contractions; words, numbers, other signs, each with a space before it; white space, whose last
+# character is left to the word that follows. Possessive (++): no shorter match could succeed.
+GPT2_SPLIT = r"'(?:[sdmt]|ll|ve|re)| ?\p{L}++| ?\p{N}++| ?[^\s\p{L}\p{N}]++|\s++$|\s+(?!\S)|\s"
+# SmolLM cuts out every digit first and splits what lies between as GPT-2 does: a digit takes no
 # space with it, and white space before it stays in one piece.
 SMOLLM_SPLIT = (
     r"'(?:[sdmt]|ll|ve|re)| ?\p{L}++|\p{N}| ?[^\s\p{L}\p{N}]++"
@@ -23,7 +25,7 @@ LLAMA3_SPLIT = (
     r"|\s*[\r\n]+|\s+(?!\S)|\s+"
 )
 
-NAMED = {  # tokenizer.ggml.pre
+NAMED = {  # tokenizer.ggml.pre, by which llama.cpp knows them
     "gpt-2": GPT2_SPLIT,
     "gpt2": GPT2_SPLIT,
     "smollm": SMOLLM_SPLIT,
@@ -31,6 +33,9 @@ NAMED = {  # tokenizer.ggml.pre
     "llama3": LLAMA3_SPLIT,
     "llama-v3": LLAMA3_SPLIT,
 }
+
+_SPACE = "\t-\r \x85\xa0\u1680\u2000-\u200a\u2028\u2029\u202f\u205f\u3000"  # Unicode's White_Space
+_LONG_SPACE = re.compile(f"(?<![{_SPACE}])[{_SPACE}]{{100000,}}(?=[^{_SPACE}])")
 
 
 def named_pattern(name: str, path: Path) -> str:
@@ -43,45 +48,44 @@ def named_pattern(name: str, path: Path) -> str:
     return NAMED[name]
 
 
-def split_pattern(pre_tokenizer: Any, path: Path) -> str:
-    """The pattern that the `pre_tokenizer` of a tokenizer.json describes.
+def cut_long_space(text: str) -> Iterator[str]:
+    """Cut `text` where a very long run of white space meets a word.
 
-    Raises ValueError for any but GPT-2's, SmolLM's and Llama 3's. Where it is null, Hugging Face
-    merges across words and maps no bytes, which none of them does.
+    tiktoken's regex engine panics when `\\s+(?!\\S)` meets half a million characters. The cut is
+    where GPT2_SPLIT makes it anyway, before the last of them, so that the ids stay the same.
     """
-    pre = expect(dict, pre_tokenizer or {}, f"{path}: pre_tokenizer")
-    *before, last = _steps(pre, path)
-    kinds = [step.get("type") for step in before]
-    uses_regex = True
-    if kinds == ["Digits"] and before[0].get("individual_digits") is True:
-        pattern = SMOLLM_SPLIT
-    elif kinds == ["Split"] and _is_llama3(before[0]):
-        pattern, uses_regex = LLAMA3_SPLIT, False
-    else:
-        pattern, last = GPT2_SPLIT, pre if before else last
-    for name, found, wanted in (
-        ("type", last.get("type"), "ByteLevel"),
-        ("add_prefix_space", last.get("add_prefix_space"), False),
-        ("use_regex", last.get("use_regex", True), uses_regex),
-    ):
-        if found != wanted:
-            raise ValueError(
-                f"{path}: pre_tokenizer.{name} is {found!r:.60}, but npgpt reads text as GPT-2 "
-                f"does: {wanted!r}."
-            )
-    return pattern
+    cuts = [0, *(match.end() - 1 for match in _LONG_SPACE.finditer(text)), len(text)]
+    for begin, end in pairwise(cuts):
+        yield text[begin:end]
 
 
-def _steps(pre: dict[str, Any], path: Path) -> list[dict[str, Any]]:
-    listed = pre.get("pretokenizers")
-    if pre.get("type") != "Sequence" or not isinstance(listed, list) or not listed:
-        return [pre]
-    where = f"{path}: pre_tokenizer.pretokenizers"
-    return [expect(dict, step, f"{where}[{n}]") for n, step in enumerate(listed)]
+def cut_tokens(text: str, tokens: Collection[str]) -> Iterator[tuple[int, str, bool]]:
+    """Cut whole `tokens` out of `text`, the leftmost first, the longest where several begin.
+
+    Yields (start, piece, whether it is one of the tokens), in the order of the text.
+    """
+    longest_first = sorted(tokens, key=len, reverse=True)
+    any_token = "|".join(map(re.escape, longest_first)) or "(?!)"  # (?!) matches nowhere
+    begin = 0
+    for match in re.finditer(any_token, text):
+        yield begin, text[begin : match.start()], False
+        yield match.start(), match.group(), True
+        begin = match.end()
+    yield begin, text[begin:], False
 
 
-def _is_llama3(step: dict[str, Any]) -> bool:
-    pattern = step.get("pattern")
-    regex = pattern.get("Regex") if isinstance(pattern, dict) else None
-    isolated = step.get("behavior") == "Isolated" and not step.get("invert")
-    return isolated and regex == LLAMA3_SPLIT
+def first_without(text: str, single_bytes: bytes) -> int | None:
+    """Index of the first character with a UTF-8 byte that is not in `single_bytes`, or None."""
+    missing = text.encode("utf-8").translate(None, single_bytes)
+    if not missing:
+        return None
+    return next(i for i, char in enumerate(text) if missing[0] in char.encode("utf-8"))
+
+
+def well_formed(text: str) -> str:
+    """Surrogate pairs joined to the character they stand for, lone ones replaced by U+FFFD."""
+    try:
+        text.encode("utf-8")
+    except UnicodeEncodeError:
+        return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
+    return text

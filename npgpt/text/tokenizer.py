@@ -1,8 +1,8 @@
 """Text <-> token ids with the vocabulary of a model's own folder; no other is ever downloaded.
 
 A `Tokenizer` is a `tiktoken.Encoding` made safe: where tiktoken panics, which is no Exception, it
-raises ValueError or copes, and special tokens in a text are text unless asked for. Left out: the
-tokens that Hugging Face puts around a text by itself, chat templates, padding.
+raises ValueError or gives the ids all the same, and special tokens in a text are text unless asked
+for. It puts no special tokens around a text, applies no chat template and does not pad.
 """
 
 from __future__ import annotations
@@ -18,25 +18,21 @@ import numpy as np
 import tiktoken
 
 from npgpt.files.hub import find_model
-from npgpt.text.gguf_vocabulary import read_gguf_vocabulary
-from npgpt.text.text_pieces import (
+from npgpt.text.split_patterns import (
     GPT2_SPLIT,
     cut_long_space,
     cut_tokens,
     first_without,
     well_formed,
 )
-from npgpt.text.vocabulary import Vocabulary, read_vocabulary
-
-Allowed = Literal["all"] | AbstractSet[str]
-Disallowed = Literal["all"] | Collection[str]
+from npgpt.text.vocabulary import Vocabulary, read_gguf_vocabulary, read_vocabulary
 
 
 def load_tokenizer(name: str | os.PathLike[str], *, revision: str | None = None) -> Tokenizer:
     """The tokenizer of a model: a folder, `weights/NAME`, a hub id (at `revision`), a `.gguf` file.
 
     Raises what `npgpt.files.hub.find_model`, `tokenizer_from_folder` and
-    `npgpt.text.gguf_vocabulary.read_gguf_vocabulary` raise.
+    `npgpt.text.vocabulary.read_gguf_vocabulary` raise.
     """
     place = find_model(name, revision, files=("tokenizer",))
     if place.suffix == ".gguf":
@@ -93,8 +89,8 @@ class Tokenizer(tiktoken.Encoding):
         self,
         text: str,
         *,
-        allowed_special: Allowed = frozenset(),
-        disallowed_special: Disallowed = (),
+        allowed_special: Literal["all"] | AbstractSet[str] = frozenset(),
+        disallowed_special: Literal["all"] | Collection[str] = (),
     ) -> list[int]:
         """Text -> ids; `<|endoftext|>` is text unless `allowed_special` names it or is "all".
 
@@ -121,47 +117,19 @@ class Tokenizer(tiktoken.Encoding):
         """Text -> ids, special tokens as text; the same as `encode(text)`."""
         return self.encode(text)
 
-    def encode_to_numpy(
-        self,
-        text: str,
-        *,
-        allowed_special: Allowed = frozenset(),
-        disallowed_special: Disallowed = (),
-    ) -> np.ndarray:
+    def encode_to_numpy(self, text: str, **options: Any) -> np.ndarray:
         """As `encode`, but uint32 [T]."""
-        ids = self.encode(
-            text, allowed_special=allowed_special, disallowed_special=disallowed_special
-        )
-        return np.array(ids, dtype=np.uint32)
+        return np.array(self.encode(text, **options), dtype=np.uint32)
 
-    def encode_batch(
-        self,
-        text: list[str],
-        *,
-        num_threads: int = 8,
-        allowed_special: Allowed = frozenset(),
-        disallowed_special: Disallowed = (),
-    ) -> list[list[int]]:
-        """As `encode`, for several texts in parallel."""
-        return super().encode_batch(
-            text,
-            num_threads=num_threads,
-            allowed_special=allowed_special,
-            disallowed_special=disallowed_special,
-        )
+    def encode_batch(self, text: list[str], **options: Any) -> list[list[int]]:
+        """As `encode`, for several texts in `num_threads` threads."""
+        return super().encode_batch(text, **{"disallowed_special": (), **options})
 
-    def encode_with_unstable(
-        self,
-        text: str,
-        *,
-        allowed_special: Allowed = frozenset(),
-        disallowed_special: Disallowed = (),
-    ) -> tuple[list[int], list[list[int]]]:
+    def encode_with_unstable(self, text: str, **options: Any) -> tuple[list[int], list[list[int]]]:
         """As tiktoken's, after the checks of `encode`."""
-        self.encode(text, allowed_special=allowed_special, disallowed_special=disallowed_special)
-        allowed = self.special_tokens_set if allowed_special == "all" else set(allowed_special)
+        self.encode(text, **options)
         return super().encode_with_unstable(
-            well_formed(text), allowed_special=allowed, disallowed_special=()
+            well_formed(text), **{**options, "disallowed_special": ()}
         )
 
     def decode_bytes(self, tokens: Sequence[int]) -> bytes:
@@ -172,7 +140,7 @@ class Tokenizer(tiktoken.Encoding):
             raise ValueError(f"id {error.args[0]} has no token in {self.name}.") from None
 
     def decode(self, tokens: Sequence[int], errors: str = "replace") -> str:
-        """Ids -> text, U+FFFD for what is not UTF-8; ValueError for an id without a token."""
+        """Ids -> text, U+FFFD where it is not UTF-8; ValueError for an id without a token."""
         return self.decode_bytes(tokens).decode("utf-8", errors=errors)
 
     def _encode_plain(self, text: str, start: int) -> list[int]:
@@ -206,7 +174,7 @@ def stream_text(tokenizer: Tokenizer, tokens: Iterable[int]) -> Iterator[str]:
     """Text as the tokens come in: a piece once its characters are complete, never an empty one.
 
     A character may be spread over several tokens. The pieces join to `tokenizer.decode` of all
-    tokens, so U+FFFD stands only for bytes that are no UTF-8. ValueError for an id without a token.
+    tokens, so U+FFFD is only where bytes are not UTF-8. ValueError for an id without a token.
     """
     decoder = codecs.getincrementaldecoder("utf-8")(errors="replace")
     for token in tokens:

@@ -1,30 +1,28 @@
-"""A folder's vocabulary -> the bytes and ids of its tokens, special tokens, added words.
+"""A model's vocabulary files -> the bytes and ids of its tokens, special tokens, added words.
 
-Takes `vocab.json` + `merges.txt`, or `tokenizer.json` alone, and refuses what would make the ids
-differ from GPT-2's way. Left out: other kinds of tokenizer (WordPiece, SentencePiece), and split
-patterns that `split_patterns.py` does not know.
+A folder has `vocab.json` + `merges.txt`, or `tokenizer.json` alone; a GGUF file has the settings
+`tokenizer.ggml.*`. What is read is byte-level BPE. Whatever would make the ids differ from GPT-2's
+way is refused, in an error that names the file and the place in it.
 """
 
 from __future__ import annotations
 
+import re
 import warnings
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
+from npgpt.files.gguf_reader import read_gguf_header
+from npgpt.files.strict_json import parse_json
 from npgpt.text.byte_pairs import byte_alphabet, bytes_of_products, bytes_of_ranked
-from npgpt.text.split_patterns import split_pattern
-from npgpt.text.text_pieces import GPT2_SPLIT
-from npgpt.text.vocabulary_files import (
-    MarkedToken,
-    Merges,
-    expect,
-    is_id,
-    marked_tokens,
-    merges_by_index,
-    merges_by_line,
-    read_object,
-)
+from npgpt.text.split_patterns import GPT2_SPLIT, LLAMA3_SPLIT, SMOLLM_SPLIT, named_pattern
+
+T = TypeVar("T", dict[str, Any], list[Any])
+
+Merges = dict[int, tuple[str, str]]  # line number or index -> the two parts, in order
+
+UNKNOWN, CONTROL, ADDED = 2, 3, 4  # tokenizer.ggml.token_type; 1 is a usual token
 
 
 class Vocabulary(NamedTuple):
@@ -36,8 +34,15 @@ class Vocabulary(NamedTuple):
     pattern: str  # a regular expression for the pieces in which BPE merges
 
 
+class MarkedToken(NamedTuple):
+    """A token that a file marks as added; special ones are found in a text only on request."""
+
+    id: int
+    is_special: bool
+
+
 def read_vocabulary(folder: Path) -> Vocabulary:
-    """Read and check the vocabulary files; `vocab.json` + `merges.txt` go before `tokenizer.json`.
+    """Read and check a folder's vocabulary; `vocab.json` + `merges.txt` take precedence.
 
     A token that is neither a byte nor the product of a merge cannot come out of a text: it counts
     as special, unless a file marks it as a plain added word.
@@ -51,18 +56,74 @@ def read_vocabulary(folder: Path) -> Vocabulary:
     pattern = GPT2_SPLIT
     if whole:
         _refuse_other_models(whole, folder / "tokenizer.json")
-        pattern = split_pattern(whole.get("pre_tokenizer"), folder / "tokenizer.json")
+        pattern = _split_pattern(whole.get("pre_tokenizer"), folder / "tokenizer.json")
     if config.get("add_prefix_space"):
         path = folder / "tokenizer_config.json"
         raise ValueError(f"{path} asks for add_prefix_space, which npgpt does not do.")
-    _warn_of_framing(folder, whole, config)
+    if _frames_texts(folder, whole, config):
+        _warn_of_framing(folder, "Hugging Face")
     vocab, path, merges, where = _vocab_and_merges(folder, whole)
-    marked = marked_tokens(folder, whole, config)
+    marked = _marked_tokens(folder, whole, config)
     ranked = bool(whole and whole["model"].get("ignore_merges"))
-    return assemble(vocab, merges, marked, pattern, path, where, ranked=ranked)
+    return _assemble(vocab, merges, marked, pattern, path, where, ranked=ranked)
 
 
-def assemble(
+def read_gguf_vocabulary(path: Path) -> Vocabulary:
+    """Tokens, merges and special tokens of a `.gguf` file.
+
+    Raises what `read_gguf_header` raises, and ValueError for a tokenizer that is not byte-level
+    BPE (which llama.cpp calls "gpt2"), or as `read_vocabulary` does. Warns where llama.cpp would
+    put special tokens around every text.
+    """
+    settings = read_gguf_header(path).settings
+
+    def setting(name: str) -> Any:
+        return settings.get(f"tokenizer.ggml.{name}")
+
+    if setting("model") != "gpt2":
+        raise ValueError(
+            f"{path}: tokenizer.ggml.model is {setting('model')!r}, but npgpt reads byte-level "
+            "BPE, which is 'gpt2'; give token ids instead of text (--ids)."
+        )
+    pattern = named_pattern(setting("pre") or "gpt-2", path)
+    tokens = _expect(list, setting("tokens"), f"{path}: tokenizer.ggml.tokens")
+    where = f"{path}: tokenizer.ggml.merges"
+    merges = _merges_by_index(_expect(list, setting("merges"), where), where)
+    if setting("add_bos_token") or setting("add_eos_token"):
+        _warn_of_framing(path, "llama.cpp")
+    marked = {
+        text: MarkedToken(n, kind != ADDED)
+        for n, (text, kind) in enumerate(zip(tokens, setting("token_type") or [], strict=False))
+        if kind in (UNKNOWN, CONTROL, ADDED)
+    }
+    vocab = {text: n for n, text in enumerate(tokens)}
+    if len(vocab) < len(tokens):
+        raise ValueError(f"{path}: tokenizer.ggml.tokens has the same token twice.")
+    ranked = pattern == LLAMA3_SPLIT
+    return _assemble(vocab, merges, marked, pattern, path, where, ranked=ranked)
+
+
+def read_object(path: Path) -> dict[str, Any]:
+    """The JSON object in a file, {} where there is no file; ValueError for anything else."""
+    if not path.exists():
+        return {}
+    return _expect(dict, parse_json(path.read_bytes(), str(path)), str(path))
+
+
+def _expect(kind: type[T], value: object, where: str) -> T:
+    """`value`, if it is a `dict` or `list` as it should be; ValueError naming `where` if not."""
+    if not isinstance(value, kind):
+        name = "object" if kind is dict else "array"
+        raise ValueError(f"{where} has to be a JSON {name}, but is {value!r:.60}.")
+    return value
+
+
+def _is_id(value: object) -> bool:
+    """Whether a JSON value can be a token id, which tiktoken keeps in 32 bits."""
+    return type(value) is int and 0 <= value < 2**31
+
+
+def _assemble(
     vocab: dict[str, Any],
     merges: Merges,
     marked: dict[str, MarkedToken],
@@ -91,63 +152,10 @@ def assemble(
     return Vocabulary({made[token]: vocab[token] for token in made}, special, added, pattern)
 
 
-def _vocab_and_merges(
-    folder: Path, whole: dict[str, Any]
-) -> tuple[dict[str, Any], Path, Merges, str]:
-    """Token -> id and the file it comes from; the merges and where they stand."""
-    path, merges_path = folder / "vocab.json", folder / "merges.txt"
-    if path.exists() and merges_path.exists():
-        where = f"{merges_path} line"
-        return read_object(path), path, merges_by_line(merges_path, where), where
-    path = folder / "tokenizer.json"
-    if whole:
-        where = f"{path}: model.merges"
-        vocab = expect(dict, whole["model"].get("vocab"), f"{path}: model.vocab")
-        listed = expect(list, whole["model"].get("merges"), where)
-        return vocab, path, merges_by_index(listed, where), where
-    raise FileNotFoundError(
-        f"{folder} has no vocabulary to read text with: add vocab.json and merges.txt, or "
-        "tokenizer.json, or give token ids instead of text (--ids)."
-    )
-
-
-def _refuse_other_models(whole: dict[str, Any], path: Path) -> None:
-    model = expect(dict, whole.get("model"), f"{path}: model")
-    for name, found, wanted in (
-        ("model.type", model.get("type") or "BPE", "BPE"),
-        ("model.byte_fallback", model.get("byte_fallback") or False, False),
-        ("model.dropout", model.get("dropout") or None, None),
-        ("model.continuing_subword_prefix", model.get("continuing_subword_prefix") or None, None),
-        ("model.end_of_word_suffix", model.get("end_of_word_suffix") or None, None),
-        ("normalizer", whole.get("normalizer"), None),
-    ):
-        if found != wanted:
-            raise ValueError(
-                f"{path}: {name} is {found!r:.60}, but npgpt reads text as GPT-2 does: {wanted!r}."
-            )
-
-
-def _warn_of_framing(folder: Path, whole: dict[str, Any], config: dict[str, Any]) -> None:
-    where = f"{folder / 'tokenizer.json'}: post_processor"
-    post = expect(dict, whole.get("post_processor") or {}, where)
-    steps = expect(list, post.get("processors") or [post], where)
-    framing = any(
-        step.get("type") in ("BertProcessing", "RobertaProcessing") or step.get("special_tokens")
-        for step in (expect(dict, step, where) for step in steps)
-    )
-    if framing or (not whole and (config.get("add_bos_token") or config.get("add_eos_token"))):
-        warnings.warn(
-            f"{folder}: Hugging Face puts special tokens around every text for this model, npgpt "
-            "does not: write them into the text and pass allowed_special='all', or add their ids.",
-            UserWarning,
-            stacklevel=2,
-        )
-
-
 def _check_ids(vocab: dict[str, Any], path: Path) -> None:
     owner: dict[int, str] = {}
     for token, token_id in vocab.items():
-        if not is_id(token_id):
+        if not _is_id(token_id):
             raise ValueError(f"{path}: the id of {token!r} is {token_id!r}, not an integer >= 0.")
         if owner.setdefault(token_id, token) != token:
             raise ValueError(f"{path}: {owner[token_id]!r} and {token!r} share the id {token_id}.")
@@ -182,3 +190,185 @@ def _whole_tokens(tokens: Iterable[str], vocab: dict[str, int], path: Path) -> d
                 f"{path}: no merge makes the token {token!r}, and it is no text."
             ) from None
     return whole
+
+
+def _vocab_and_merges(
+    folder: Path, whole: dict[str, Any]
+) -> tuple[dict[str, Any], Path, Merges, str]:
+    """Token -> id and the file it comes from; the merges and where they stand."""
+    path, merges_path = folder / "vocab.json", folder / "merges.txt"
+    if path.exists() and merges_path.exists():
+        where = f"{merges_path} line"
+        return read_object(path), path, _merges_by_line(merges_path, where), where
+    path = folder / "tokenizer.json"
+    if whole:
+        where = f"{path}: model.merges"
+        vocab = _expect(dict, whole["model"].get("vocab"), f"{path}: model.vocab")
+        listed = _expect(list, whole["model"].get("merges"), where)
+        return vocab, path, _merges_by_index(listed, where), where
+    raise FileNotFoundError(
+        f"{folder} has no vocabulary to read text with: add vocab.json and merges.txt, or "
+        "tokenizer.json, or give token ids instead of text (--ids)."
+    )
+
+
+def _merges_by_line(path: Path, where: str) -> Merges:
+    """Line number -> parts, from `merges.txt` with or without its `#version` line."""
+    try:
+        text = path.read_text(encoding="utf-8")
+    except UnicodeDecodeError as error:
+        raise ValueError(f"{path} is not UTF-8: {error.reason} at byte {error.start}.") from None
+    lines = dict(enumerate(text.split("\n"), start=1))
+    if lines[1].startswith("#version"):
+        del lines[1]
+    return {n: _pair(line.split(), where, n) for n, line in lines.items() if line.strip()}
+
+
+def _merges_by_index(listed: list[Any], where: str) -> Merges:
+    """Index -> parts, from merges as strings ("a b", in older files) or as pairs (["a", "b"])."""
+    return {
+        n: _pair(merge.split(" ") if isinstance(merge, str) else merge, where, n)
+        for n, merge in enumerate(listed)
+    }
+
+
+def _pair(parts: Any, where: str, number: int) -> tuple[str, str]:
+    if isinstance(parts, list) and len(parts) == 2:
+        left, right = parts
+        if isinstance(left, str) and isinstance(right, str):
+            return left, right
+    raise ValueError(f"{where} {number}: {parts!r:.60} is not a merge of two tokens.")
+
+
+def _refuse_other_models(whole: dict[str, Any], path: Path) -> None:
+    model = _expect(dict, whole.get("model"), f"{path}: model")
+    _refuse_unless_equal(
+        path,
+        ("model.type", model.get("type") or "BPE", "BPE"),
+        ("model.byte_fallback", model.get("byte_fallback") or False, False),
+        ("model.dropout", model.get("dropout") or None, None),
+        ("model.continuing_subword_prefix", model.get("continuing_subword_prefix") or None, None),
+        ("model.end_of_word_suffix", model.get("end_of_word_suffix") or None, None),
+        ("normalizer", whole.get("normalizer"), None),
+    )
+
+
+def _refuse_unless_equal(path: Path, *settings: tuple[str, Any, Any]) -> None:
+    for name, found, wanted in settings:
+        if found != wanted:
+            raise ValueError(
+                f"{path}: {name} is {found!r:.60}, but npgpt reads text as GPT-2 does: {wanted!r}."
+            )
+
+
+def _split_pattern(pre_tokenizer: Any, path: Path) -> str:
+    """The pattern that the `pre_tokenizer` of a tokenizer.json describes.
+
+    Raises ValueError for any but GPT-2's, SmolLM's and Llama 3's. Where it is null, Hugging Face
+    merges across words and maps no bytes, which none of them does.
+    """
+    pre = _expect(dict, pre_tokenizer or {}, f"{path}: pre_tokenizer")
+    *before, last = _steps(pre, path)
+    kinds = [step.get("type") for step in before]
+    uses_regex = True
+    if kinds == ["Digits"] and before[0].get("individual_digits") is True:
+        pattern = SMOLLM_SPLIT
+    elif kinds == ["Split"] and _is_llama3(before[0]):
+        pattern, uses_regex = LLAMA3_SPLIT, False
+    else:
+        pattern, last = GPT2_SPLIT, pre if before else last
+    _refuse_unless_equal(
+        path,
+        ("pre_tokenizer.type", last.get("type"), "ByteLevel"),
+        ("pre_tokenizer.add_prefix_space", last.get("add_prefix_space"), False),
+        ("pre_tokenizer.use_regex", last.get("use_regex", True), uses_regex),
+    )
+    return pattern
+
+
+def _steps(pre: dict[str, Any], path: Path) -> list[dict[str, Any]]:
+    listed = pre.get("pretokenizers")
+    if pre.get("type") != "Sequence" or not isinstance(listed, list) or not listed:
+        return [pre]
+    where = f"{path}: pre_tokenizer.pretokenizers"
+    return [_expect(dict, step, f"{where}[{n}]") for n, step in enumerate(listed)]
+
+
+def _is_llama3(step: dict[str, Any]) -> bool:
+    isolated = step.get("behavior") == "Isolated" and not step.get("invert")
+    return isolated and step.get("pattern") == {"Regex": LLAMA3_SPLIT}
+
+
+def _frames_texts(folder: Path, whole: dict[str, Any], config: dict[str, Any]) -> bool:
+    """Whether Hugging Face puts special tokens around every text."""
+    where = f"{folder / 'tokenizer.json'}: post_processor"
+    post = _expect(dict, whole.get("post_processor") or {}, where)
+    steps = _expect(list, post.get("processors") or [post], where)
+    framing = any(
+        step.get("type") in ("BertProcessing", "RobertaProcessing") or step.get("special_tokens")
+        for step in (_expect(dict, step, where) for step in steps)
+    )
+    asked = not whole and (config.get("add_bos_token") or config.get("add_eos_token"))
+    return bool(framing or asked)
+
+
+def _warn_of_framing(place: Path, who: str) -> None:
+    warnings.warn(
+        f"{place}: {who} puts special tokens around every text for this model, npgpt does not: "
+        "write them into the text and pass allowed_special='all', or add their ids.",
+        UserWarning,
+        stacklevel=3,
+    )
+
+
+def _marked_tokens(
+    folder: Path, whole: dict[str, Any], config: dict[str, Any]
+) -> dict[str, MarkedToken]:
+    """Text -> id and kind of the tokens that the files mark as added to the vocabulary.
+
+    `whole` and `config` are the contents of `tokenizer.json` and `tokenizer_config.json`. A token
+    is special where its entry says so, or where a file names it `eos_token` or the like.
+    """
+    special = {*_named(config), *_named(read_object(folder / "special_tokens_map.json"))}
+    marked: dict[str, MarkedToken] = {}
+    for where, token_id, entry in _entries(folder, whole, config):
+        text = entry.get("content")
+        if not _is_id(token_id):
+            raise ValueError(
+                f"{where} gives {text!r:.60} the id {token_id!r}, not an integer >= 0."
+            )
+        if not isinstance(text, str) or not text or re.search("[\ud800-\udfff]", text):
+            raise ValueError(f"{where} gives the id {token_id} to {text!r:.60}, which is no text.")
+        for flag in ("lstrip", "rstrip", "single_word"):
+            if entry.get(flag):
+                raise ValueError(f"{where}: {text!r} is marked {flag}, which npgpt does not do.")
+        token = MarkedToken(token_id, bool(entry.get("special")) or text in special)
+        if marked.setdefault(text, token).id != token_id:
+            raise ValueError(
+                f"{where} gives {text!r} the id {token_id}, but another file has {marked[text].id}."
+            )
+    return marked
+
+
+def _entries(
+    folder: Path, whole: dict[str, Any], config: dict[str, Any]
+) -> Iterator[tuple[str, Any, dict[str, Any]]]:
+    """Each place that marks a token: where it stands, the id, and its properties."""
+    where = f"{folder / 'tokenizer.json'}: added_tokens"
+    for entry in _expect(list, whole.get("added_tokens") or [], where):
+        yield where, _expect(dict, entry, where).get("id"), entry
+    where = f"{folder / 'tokenizer_config.json'}: added_tokens_decoder"
+    for key, entry in _expect(dict, config.get("added_tokens_decoder") or {}, where).items():
+        yield where, int(key) if key.isdecimal() else key, _expect(dict, entry, where)
+    for text, token_id in read_object(folder / "added_tokens.json").items():
+        yield str(folder / "added_tokens.json"), token_id, {"content": text}
+
+
+def _named(properties: dict[str, Any]) -> Iterator[str]:
+    """The tokens under `bos_token`, `eos_token`, `additional_special_tokens` and the like."""
+    for key, value in properties.items():
+        if key.endswith(("_token", "_tokens")):
+            for token in value if isinstance(value, list) else [value]:
+                text = token.get("content") if isinstance(token, dict) else token
+                if isinstance(text, str):
+                    yield text

@@ -1,8 +1,8 @@
 """BERT's vocabulary: text <-> ids by word pieces, through the `tokenizers` package (extra `bert`).
 
-A folder's tokenizer.json is taken as it is; from a vocab.txt BERT's own steps are put together:
+A folder's tokenizer.json is taken as it is. For a vocab.txt, BERT's own steps are put together:
 clean, lower the case if the folder says so, cut at spaces and punctuation, then take the longest
-piece that the vocabulary has. Leaves out padding and cutting: a text becomes as many ids as it has.
+piece that the vocabulary has. A text is neither padded nor shortened.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from npgpt.files.hub import find_model
-from npgpt.files.strict_json import parse_json
+from npgpt.text.vocabulary import read_object
 
 ROLES = ("unk_token", "cls_token", "sep_token", "pad_token", "mask_token")
 
@@ -39,7 +39,7 @@ def load_word_pieces(name: str | os.PathLike[str], *, revision: str | None = Non
         ) from None
     folder = find_model(name, revision, files=("tokenizer",))
     whole, vocabulary = folder / "tokenizer.json", folder / "vocab.txt"
-    settings = _settings(folder / "tokenizer_config.json")
+    settings = read_object(folder / "tokenizer_config.json")
     if whole.is_file():
         try:
             tokenizer = tokenizers.Tokenizer.from_file(str(whole))
@@ -90,16 +90,6 @@ def _from_vocabulary(path: Path, settings: dict[str, Any]) -> Any:
     tokenizer.decoder = decoders.WordPiece()
     tokenizer.add_special_tokens([*special.values()])
     return tokenizer
-
-
-def _settings(path: Path) -> dict[str, Any]:
-    """The content of tokenizer_config.json, {} where there is none."""
-    if not path.is_file():
-        return {}
-    raw = parse_json(path.read_bytes(), str(path))
-    if not isinstance(raw, dict):
-        raise ValueError(f"{path} is not a JSON object.")
-    return raw
 
 
 def _special(role: str, settings: dict[str, Any]) -> str:

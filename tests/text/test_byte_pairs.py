@@ -100,7 +100,7 @@ def test_merges_that_do_not_fit(pairs, message):
 
 
 def test_a_merge_never_happens_when_an_earlier_one_joins_across_its_border():
-    """aa goes before (a, aa) and takes its first two a's; (aa, a) is what is left of aaa."""
+    """(a, a) comes before (a, aa) and takes its first two a's; (aa, a) is what is left of aaa."""
     assert judged([(b"a", b"a"), (b"a", b"aa")]) == [False, True]
     assert judged([(b"a", b"a"), (b"aa", b"a")]) == [False, False]
     assert judged([(b"a", b"b"), (b"b", b"a"), (b"a", b"ba")]) == [False, False, True]

@@ -1,16 +1,25 @@
-"""The ways of SmolLM and Llama 3 to cut a text, by hand and against Hugging Face's tokenizers."""
+"""Before byte-pair merging: the ways to split a text, cuts, white space without end."""
 
 from __future__ import annotations
 
 import json
+import time
 from typing import Any
 
 import pytest
 import regex  # type: ignore[import-untyped]
 
-from npgpt.text.split_patterns import LLAMA3_SPLIT, SMOLLM_SPLIT
-from npgpt.text.tokenizer import tokenizer_from_folder
-from tests.text.naive_bpe import CORPUS, number, train, whole_file, write_whole
+from npgpt.text.split_patterns import (
+    GPT2_SPLIT,
+    LLAMA3_SPLIT,
+    SMOLLM_SPLIT,
+    cut_long_space,
+    cut_tokens,
+    first_without,
+    well_formed,
+)
+from npgpt.text.tokenizer import Tokenizer, tokenizer_from_folder
+from tests.text.naive_bpe import CORPUS, WORDS, number, train, whole_file, write_whole
 
 BYTES = {"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": True, "use_regex": True}
 SMOLLM = {
@@ -48,6 +57,8 @@ PIECES = [
 ]
 PIECES += ["地", "é", "!", "😁", "\t", ".", "it's", "\u3000", "x1y"]
 
+LONG = 100_000
+SINGLE_BYTES = {bytes([b]): b for b in range(256)}
 MERGES = train(CORPUS, 40)
 # Each way to make a token of two others, as Llama 3's file has them.
 RANKED = [(b"t", b"h"), (b"h", b"e"), (b"t", b"he"), (b"th", b"e"), (b" ", b"the")]
@@ -57,14 +68,14 @@ def by_hand(pattern, text):
     return regex.findall(pattern, text)
 
 
-def test_smollm_by_hand() -> None:
+def test_smollm_by_hand():
     pieces = by_hand(SMOLLM_SPLIT, "it's 12 cats,  34!\n\n  x  ")
     assert pieces == [
         *("it", "'s", " ", "1", "2", " cats", ",", "  ", "3", "4", "!", "\n\n ", " x", "  "),
     ]
 
 
-def test_llama3_by_hand() -> None:
+def test_llama3_by_hand():
     pieces = by_hand(LLAMA3_SPLIT, "It'S 12345 cats,\n\n  x")
     assert pieces == ["It", "'S", " ", "123", "45", " cats", ",\n\n", " ", " x"]
 
@@ -74,7 +85,7 @@ def random_text(rng):
 
 
 @pytest.mark.parametrize("pre_tokenizer", [SMOLLM, LLAMA3], ids=["smollm", "llama3"])
-def test_folders_give_texts_back(rng, tmp_path, pre_tokenizer) -> None:
+def test_folders_give_texts_back(rng, tmp_path, pre_tokenizer):
     whole = write_whole(tmp_path, number(MERGES), MERGES, pre_tokenizer=pre_tokenizer)
     tokenizer = tokenizer_from_folder(whole)
     for text in (CORPUS, *(random_text(rng) for _ in range(20))):
@@ -89,7 +100,7 @@ def ranked_vocabulary():
 @pytest.mark.hf
 @pytest.mark.usefixtures("hf")
 @pytest.mark.parametrize("kind", ["smollm", "llama3", "llama3 ranked"])
-def test_ids_equal_those_of_tokenizers(rng, tmp_path, kind) -> None:
+def test_ids_equal_those_of_tokenizers(rng, tmp_path, kind):
     from tokenizers import Tokenizer as Reference
 
     vocab, merges = number(MERGES), MERGES
@@ -112,10 +123,97 @@ def test_ids_equal_those_of_tokenizers(rng, tmp_path, kind) -> None:
         ([*RANKED, (b"t", b"t")], "needs the token 'tt', which the vocabulary lacks"),
     ],
 )
-def test_ranked_merges_that_are_not(tmp_path, merges, sentence) -> None:
+def test_ranked_merges_that_are_not(tmp_path, merges, sentence):
     content = whole_file(ranked_vocabulary(), merges)
     content["pre_tokenizer"] = LLAMA3
     content["model"]["ignore_merges"] = True
     (tmp_path / "tokenizer.json").write_text(json.dumps(content), encoding="utf-8")
     with pytest.raises(ValueError, match=sentence):
         tokenizer_from_folder(tmp_path)
+
+
+def test_split_pattern_is_gpt2s(rng):
+    """The pattern alone, and in tiktoken's engine, where each word is made a token to be seen."""
+    parts = [
+        "'s",
+        "'re",
+        "'ll",
+        "'ve",
+        "'x",
+        "'S",
+        *" \n\t\xa0",
+        "  ",
+        "ab",
+        "é地",
+        "12",
+        "½",
+        "!?",
+        "_",
+        "'",
+    ]
+    for _ in range(300):
+        text = "".join(rng.choice(parts, size=12))
+        words = WORDS.findall(text)
+        assert regex.findall(GPT2_SPLIT, text) == words
+        longer = {word.encode() for word in words} - SINGLE_BYTES.keys()
+        ranks = {**SINGLE_BYTES, **{word: 256 + n for n, word in enumerate(sorted(longer))}}
+        tokenizer = Tokenizer("words", mergeable_ranks=ranks, special_tokens={})
+        tokens = tokenizer.decode_tokens_bytes(tokenizer.encode(text))
+        assert [token.decode() for token in tokens] == words
+
+
+def test_cut_tokens_takes_the_leftmost_and_there_the_longest():
+    assert list(cut_tokens("xabab.a+", ["a", "ab", "aba", ".a+", "bab.a+"])) == [
+        *((0, "x", False), (1, "aba", True), (4, "b", False), (5, ".a+", True), (8, "", False))
+    ]
+    assert list(cut_tokens("ab", [])) == [(0, "ab", False)]
+    assert list(cut_tokens("", ["a"])) == [(0, "", False)]
+
+
+@pytest.mark.parametrize("space", [" ", "\n", "\x85", "\xa0", "\u3000", " \t"])
+def test_cut_long_space_leaves_the_last_one_to_the_word(space):
+    spaces = space * (LONG // len(space))
+    longer = f"a{spaces}{space}b"
+    assert list(cut_long_space(longer)) == [longer[:-2], longer[-2:]]
+    assert [word for part in cut_long_space(longer) for word in WORDS.findall(part)] == (
+        WORDS.findall(longer)
+    )
+    assert list(cut_long_space(f"a{spaces}")) == [f"a{spaces}"]
+    assert list(cut_long_space(f"a{spaces[:-1]}b")) == [f"a{spaces[:-1]}b"]
+    assert list(cut_long_space("")) == [""]
+
+
+@pytest.mark.parametrize("char", "\x1c\x1f\u200b\ufeffx")
+def test_cut_long_space_is_made_for_white_space_alone(char):
+    """Python's own `\\s` has U+001C to U+001F, which the splitting engine takes for signs."""
+    text = f"{char * LONG} {char * LONG}b"
+    assert list(cut_long_space(text)) == [text]
+
+
+@pytest.mark.parametrize("run", ["a", "地", "0", "!", "'", " a", " ", "\n", "\u3000"])
+def test_no_run_of_characters_is_too_long_or_slow(run):
+    """The engine alone panics at half a million spaces before a word."""
+    tokenizer = Tokenizer("bytes", mergeable_ranks=SINGLE_BYTES, special_tokens={})
+    start = time.perf_counter()
+    text = f"x{run * 700_000}b"
+    assert tokenizer.encode(text) == list(text.encode())
+    assert time.perf_counter() - start < 10
+
+
+def test_white_space_at_the_end_may_be_as_long():
+    tokenizer = Tokenizer("bytes", mergeable_ranks=SINGLE_BYTES, special_tokens={})
+    assert tokenizer.encode(" " * 1_500_000) == [32] * 1_500_000
+
+
+def test_first_without():
+    assert first_without("abc", b"abcd") is None
+    assert first_without("", b"") is None
+    assert first_without("ab€cä", b"abc\xe2\x82") == 2
+    assert first_without("abä", b"b") == 0
+
+
+def test_well_formed():
+    assert well_formed("aé😁\ufeff") == "aé😁\ufeff"
+    assert well_formed(
+        "\ufeff\ud83d\ude01a\ude01\ud83d"
+    ) == "\ufeff😁a\N{REPLACEMENT CHARACTER}" + ("\N{REPLACEMENT CHARACTER}")

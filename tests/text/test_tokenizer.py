@@ -1,4 +1,4 @@
-"""Text to ids: equal to BPE done on paper, and safe where tiktoken panics."""
+"""Text to ids: equal to BPE done on paper, safe where tiktoken panics; ids to text as they come."""
 
 from __future__ import annotations
 
@@ -12,7 +12,13 @@ import numpy as np
 import pytest
 
 import npgpt
-from npgpt.text.tokenizer import Tokenizer, load_tokenizer, tokenizer_from_folder
+from npgpt.text.tokenizer import (
+    Tokenizer,
+    decodable_ids,
+    load_tokenizer,
+    stream_text,
+    tokenizer_from_folder,
+)
 from tests.text.naive_bpe import (
     CORPUS,
     END_OF_TEXT,
@@ -27,6 +33,7 @@ from tests.text.naive_bpe import (
 MERGES = train(CORPUS, 40)
 VOCAB = number(MERGES, first_bytes=[b"z", b" "])  # all other bytes above the merges
 EOT = VOCAB[END_OF_TEXT]
+REPLACED = "\N{REPLACEMENT CHARACTER}"
 PANIC_FREE = ("encode", "encode_ordinary", "encode_to_numpy", "encode_with_unstable")
 
 
@@ -190,3 +197,80 @@ def test_files_are_utf_8_whatever_the_locale(tmp_path):
     )
     ids = [900, *encode(" the", MERGES, VOCAB)]
     assert (run.stdout, run.stderr) == (f"ANSI_X3.4-1968 {ids}\n", "")
+
+
+@pytest.fixture(scope="module")
+def single_bytes():
+    """Each byte is its own token, and a token that starts one character and ends another."""
+    ranks = {bytes([b]): b for b in range(256)}
+    half = "想".encode()
+    return Tokenizer(
+        "bytes", mergeable_ranks={**ranks, half[1:] + half[:1]: 300}, special_tokens={"<|e|>": 256}
+    )
+
+
+def arrivals(tokenizer, tokens):
+    """(how many tokens were read, what they made) for each piece of text."""
+    read = 0
+
+    def counted():
+        nonlocal read
+        for token in tokens:
+            read += 1
+            yield token
+
+    return [(read, piece) for piece in stream_text(tokenizer, counted())]
+
+
+@pytest.mark.parametrize("text", ["地", "想", "Ondřej Čertík", "😁", "a😁b", "a�b", ""])
+def test_a_character_comes_with_its_last_byte(single_bytes, text):
+    ends = np.cumsum([len(char.encode()) for char in text])
+    assert arrivals(single_bytes, text.encode()) == list(zip(ends, text, strict=True))
+
+
+def test_a_token_may_end_one_character_and_start_another(single_bytes):
+    first, second, third = "想".encode()
+    tokens = [first, 300, 300, second, third, 256]
+    assert arrivals(single_bytes, tokens) == [(2, "想"), (3, "想"), (5, "想"), (6, "<|e|>")]
+
+
+def test_an_unfinished_character_is_flushed_at_the_end(single_bytes):
+    assert arrivals(single_bytes, "a地".encode()[:-1]) == [(1, "a"), (3, REPLACED)]
+    assert arrivals(single_bytes, [0xFF, 0x61]) == [(1, REPLACED), (2, "a")]
+
+
+def test_pieces_join_to_the_decoded_text(single_bytes, rng):
+    for _ in range(100):
+        ids = rng.integers(257, size=30)
+        pieces = list(stream_text(single_bytes, ids))
+        assert "".join(pieces) == single_bytes.decode(ids.tolist())
+        assert "" not in pieces
+
+
+def test_invalid_bytes_decode_to_u_fffd(single_bytes, rng):
+    assert single_bytes.decode([0xAD, 0x61]) == f"{REPLACED}a"
+    for _ in range(100):
+        ids = rng.integers(256, size=30).tolist()
+        assert single_bytes.decode_bytes(ids) == bytes(ids)
+        assert single_bytes.decode(ids) == bytes(ids).decode("utf-8", "replace")
+        assert single_bytes.decode_batch([ids], errors="ignore") == [
+            bytes(ids).decode("utf-8", "ignore")
+        ]
+
+
+@pytest.mark.parametrize("token", [-1, 257, 2**40])
+def test_ids_without_a_token_are_named(single_bytes, token):
+    with pytest.raises(ValueError, match=f"^id {token} has no token in bytes"):
+        single_bytes.decode([97, token])
+    with pytest.raises(ValueError, match=f"^id {token} has no token in bytes"):
+        list(stream_text(single_bytes, [97, token]))
+
+
+def test_decodable_ids(single_bytes):
+    assert np.flatnonzero(~decodable_ids(single_bytes, 303)).tolist() == [
+        *range(257, 300),
+        301,
+        302,
+    ]
+    assert decodable_ids(single_bytes, 5).tolist() == [True] * 5
+    assert decodable_ids(single_bytes, 5).dtype == np.bool_

@@ -74,7 +74,7 @@ def test_ids_are_those_of_transformers(tmp_path):
         ("vocab.txt", "[PAD]\n[UNK]\n[CLS]\n[SEP]\n", r"vocab\.txt lacks \[MASK\], without which"),
         ("vocab.txt", "\n".join([*PIECES, "cat"]), "1 of its lines stand there twice"),
         ("tokenizer.json", "{}", r"tokenizer\.json is not a tokenizer that can be read"),
-        ("tokenizer_config.json", "[]", r"tokenizer_config\.json is not a JSON object"),
+        ("tokenizer_config.json", "[]", r"tokenizer_config\.json has to be a JSON object"),
         ("tokenizer_config.json", '{"mask_token": "<m>"}', r"vocab\.txt lacks <m>"),
     ],
 )

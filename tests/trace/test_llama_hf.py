@@ -84,21 +84,21 @@ def test_transformers_says_the_same(rng, tmp_path, capsys, tied):
     argv += ["--dtype", "float64", "--position", "9", "--head", "3"]
     for layer in (0, 1):
         assert trace.main([*argv, "--layer", str(layer)]) == 0
-        journey = json.loads(capsys.readouterr().out)
-        np.testing.assert_allclose(journey["head"]["probs"], want.tables[layer][3], atol=1e-12)
+        shown = json.loads(capsys.readouterr().out)
+        np.testing.assert_allclose(shown["head"]["probs"], want.tables[layer][3], atol=1e-12)
         active = want.read[f"layers.{layer}.mlp.down_proj"][9]
         order = np.argsort(-np.abs(active) * np.linalg.norm(want.rows[layer], axis=1))
-        neurons = journey["ffn"]["neurons"]
+        neurons = shown["ffn"]["neurons"]
         assert [n["number"] for n in neurons] == order.tolist()
         assert [n["activation"] for n in neurons] == pytest.approx(active[order], rel=1e-9)
-    assert journey["resting_heads"] == sum((t[:, 9, 0] > 0.5).sum() for t in want.tables)
-    for c in journey["corrections"]:
+    assert shown["resting_heads"] == sum((t[:, 9, 0] > 0.5).sum() for t in want.tables)
+    for c in shown["corrections"]:
         norms = np.linalg.norm(want.returned[c["station"]], axis=-1)
         np.testing.assert_allclose(c["added"], norms, rtol=1e-10)
-    for c, stream in zip(journey["corrections"][::2], want.streams, strict=True):
+    for c, stream in zip(shown["corrections"][::2], want.streams, strict=True):
         np.testing.assert_allclose(c["stream"], np.linalg.norm(stream, axis=-1), rtol=1e-10)
-    for guess, probs in zip(journey["guesses"], want.lens, strict=True):
-        p, target = probs[9], journey["target"]["id"]
-        assert [t["id"] for t in guess["likeliest"]] == np.argsort(-p)[:10].tolist()
-        np.testing.assert_allclose(guess["probability"], p[target], rtol=1e-9)
-        assert guess["rank"] == 1 + (p > p[target]).sum()
+    for row, probs in zip(shown["guesses"], want.lens, strict=True):
+        p, target = probs[9], shown["target"]["id"]
+        assert [t["id"] for t in row["likeliest"]] == np.argsort(-p)[:10].tolist()
+        np.testing.assert_allclose(row["probability"], p[target], rtol=1e-9)
+        assert row["rank"] == 1 + (p > p[target]).sum()

@@ -1,4 +1,4 @@
-"""Marian's vocabulary: SentencePiece's pieces, vocab.json's numbers."""
+"""Marian's vocabulary, SentencePiece's pieces under vocab.json's numbers; characters' tables."""
 
 from __future__ import annotations
 
@@ -8,7 +8,9 @@ import sys
 
 import pytest
 
-from npgpt.text.marian_tokenizer import load_marian_tokenizer
+from npgpt.models.transformer.config import TransformerConfig
+from npgpt.text.seq2seq import CharacterTables, load_marian_tokenizer
+from tests.models.tiny_transformer import SIZES
 from tests.text.small_marian import LANGUAGE, write_marian
 
 
@@ -125,3 +127,8 @@ def test_ids_and_text_are_those_of_transformers(hf, marian) -> None:
         ids = ours.encode(text)
         assert ids == theirs(text)["input_ids"]
         assert ours.decode(ids) == theirs.decode(ids, skip_special_tokens=True).strip()
+
+
+def test_character_tables_need_both_tables() -> None:
+    with pytest.raises(ValueError, match="no grapheme_chars and phoneme_chars"):
+        CharacterTables(TransformerConfig.from_dict({**SIZES, "grapheme_chars": "____ab"}))
