@@ -94,11 +94,13 @@ def _head(seen: lens.Observed, position: int, args: argparse.Namespace) -> lens.
 
 
 def _load_tokenizer(place: Path, args: argparse.Namespace) -> Tokenizer | None:
-    """Needed for a text; with --ids it only says what the ids mean."""
+    """Needed for a text; with --ids it only says what the ids mean, and may be missing."""
     try:
         from npgpt.text.tokenizer import load_tokenizer
 
-        return load_tokenizer(place)
+        if args.ids is None:
+            return load_tokenizer(place)
+        return load_tokenizer(args.model, revision=args.revision)  # not among what was downloaded
     except (ValueError, OSError, ImportError):
         if args.ids is None:
             raise
