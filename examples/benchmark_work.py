@@ -151,4 +151,7 @@ def main(work: str, program: str, folder: str, repeats: str, *checkout: str) -> 
 
 
 if __name__ == "__main__":
-    main(*sys.argv[1:])
+    try:
+        main(*sys.argv[1:])
+    except KeyboardInterrupt:  # show.py would end it, but its imports would count in "first"
+        sys.exit(130)

@@ -7,8 +7,8 @@ each gradient with its formula, held against central differences. Leaves out hea
 from __future__ import annotations
 
 import numpy as np
-from show import heading, matrices, numerical_gradient, same
-from toy import CAUSAL, NAMES, NO_BIAS, OWN, ROOT_D, W_K, W_Q, W_V, X, against_torch, six_steps
+from show import heading, matrices, same
+from toy import CAUSAL, NAMES, NO_BIAS, OWN, ROOT_D, W_K, W_Q, W_V, X, against_torch, by_nudging
 
 from npgpt.ops.linear import linear_backward, linear_forward
 from npgpt.ops.mask import mask_backward, mask_forward
@@ -60,11 +60,7 @@ def gradients(*columns: tuple[str, np.ndarray], rows: list[str] | None = NAMES) 
         if " = " not in title:
             feet.append("")
             continue
-
-        def loss(nudged: np.ndarray, name: str = name) -> float:
-            return float((six_steps(**{name: nudged}) * dout).sum())
-
-        error = np.abs(gradient - numerical_gradient(loss, forward[name])).max()
+        error = np.abs(gradient - by_nudging(name, forward[name], dout)).max()
         if not error < 1e-9:
             raise AssertionError(f"d{name} is {error:.1e} away from central differences")
         feet.append(f"± {error:.0e}")

@@ -1,23 +1,36 @@
 """What the examples print with: headings, matrices side by side, and checks.
 
 A check prints a number as the article prints it and stops the script, with an AssertionError, where
-the digits differ. Leaves out computing: that is npgpt's part.
+the digits differ. A script that imports this ends quietly at `| head` and at Ctrl-C.
 """
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
 
-from npgpt.cli import left, width
+from npgpt.cli import EXIT_INTERRUPTED, left, width
 
 WIDTH = 98
+QUIET = {KeyboardInterrupt: EXIT_INTERRUPTED, BrokenPipeError: 0}  # as `npgpt.cli.run` has them
 
 if hasattr(sys.stdout, "reconfigure"):
-    sys.stdout.reconfigure(encoding="utf-8")  # Chinese names and √, whatever the locale
+    # Chinese names and √, whatever the locale; a reader that has gone away shows at the next line.
+    sys.stdout.reconfigure(encoding="utf-8", line_buffering=True)
+
+
+def end(kind: type[BaseException], error: BaseException, trace: Any) -> None:
+    """What Python calls with an exception that nothing caught: a traceback, unless in `QUIET`."""
+    if kind in QUIET:
+        os._exit(QUIET[kind])  # not sys.exit, which would write what is left to the closed pipe
+    sys.__excepthook__(kind, error, trace)
+
+
+sys.excepthook = end
 
 
 def heading(section: str, title: str) -> None:
@@ -104,13 +117,3 @@ def table(mask: np.ndarray) -> list[str]:
 def moved(before: np.ndarray, after: np.ndarray) -> np.ndarray:
     """Which positions differ: [..., T, d] twice -> bool [T]."""
     return (before != after).any(axis=-1)
-
-
-def numerical_gradient(f: Callable[[np.ndarray], float], x: np.ndarray) -> np.ndarray:
-    """df/dx by central differences: nudge each number up and down and see what f does."""
-    gradient, step = np.zeros_like(x), 1e-5
-    for where in np.ndindex(x.shape):
-        nudge = np.zeros_like(x)
-        nudge[where] = step
-        gradient[where] = (f(x + nudge) - f(x - nudge)) / (2 * step)
-    return gradient

@@ -40,6 +40,20 @@ def six_steps(mask: np.ndarray = CAUSAL, **given: np.ndarray) -> np.ndarray:
     return weighted_sum_forward(at["P"], at["V"])[0]
 
 
+def by_nudging(name: str, value: np.ndarray, dout: np.ndarray) -> np.ndarray:
+    """∂L/∂value for L = Σ dout · out, by central differences: nudge each number up and down.
+
+    `name` is one of those that `six_steps` may be given.
+    """
+    gradient, step = np.zeros_like(value), 1e-5
+    for where in np.ndindex(value.shape):
+        nudge = np.zeros_like(value)
+        nudge[where] = step
+        up, down = ((six_steps(**{name: x}) * dout).sum() for x in (value + nudge, value - nudge))
+        gradient[where] = (up - down) / (2 * step)
+    return gradient
+
+
 def against_torch(dout: np.ndarray, *gradients: np.ndarray) -> None:
     """Print how far PyTorch is away: out in float32, the gradients of `OWN` in float64."""
     if importlib.util.find_spec("torch") is None:

@@ -11,8 +11,11 @@ import importlib
 import importlib.util
 import json
 import os
+import signal
 import subprocess
 import sys
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -47,15 +50,30 @@ runpy.run_path(sys.argv[0], run_name="__main__")
 """
 
 
-def run(name: str, *args: str, absent: tuple[str, ...] = ()) -> subprocess.CompletedProcess[str]:
+def start(
+    name: str, *args: str, absent: tuple[str, ...] = (), stdout: int = subprocess.PIPE
+) -> subprocess.Popen[str]:
     """A script in a new interpreter in which warnings are errors."""
     path = str(EXAMPLES / f"{name}.py")
     code = WITHOUT.format(absent=absent, examples=str(EXAMPLES))
     command = [sys.executable, "-W", "error", "-c", code, path, *args]
     env = {**os.environ, "OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1", "PYTHONUTF8": "0"}
-    return subprocess.run(
-        command, capture_output=True, encoding="utf-8", env=env, timeout=600, check=False
+    env.pop("PYTHONUNBUFFERED", None)
+    return subprocess.Popen(
+        command, stdout=stdout, stderr=subprocess.PIPE, encoding="utf-8", env=env
     )
+
+
+def end(process: subprocess.Popen[str]) -> subprocess.CompletedProcess[str]:
+    """Wait for what a script prints and its exit code."""
+    with process:
+        out, err = process.communicate(timeout=600)
+    return subprocess.CompletedProcess(process.args, process.returncode, out, err)
+
+
+def run(name: str, *args: str, absent: tuple[str, ...] = ()) -> subprocess.CompletedProcess[str]:
+    """A script from start to end."""
+    return end(start(name, *args, absent=absent))
 
 
 @functools.cache
@@ -85,6 +103,39 @@ def test_no_example_is_left_out() -> None:
 @pytest.mark.parametrize("model", TALES or ["random"])
 def test_looks_into_a_model(name: str, model: str) -> None:
     assert "✓" in output(name, model)
+
+
+@pytest.fixture
+def closed_pipe() -> Iterator[int]:
+    """The end to write to of a pipe that nobody reads."""
+    reader, writer = os.pipe()
+    os.close(reader)
+    yield writer
+    os.close(writer)
+
+
+def test_without_a_reader_they_end_quietly(closed_pipe: int) -> None:
+    """As at `| head`. All but pictures, which prints nothing for long, and what needs packages."""
+    scripts = {*SCRIPTS, *APART, "benchmark"} - {"pictures", "sentence_similarity"}
+
+    def code_and_errors(name: str) -> tuple[int, str]:
+        more = ["--quick"] if name in APART | BENCHMARK else []
+        done = end(start(name, *more, stdout=closed_pipe))
+        return done.returncode, done.stderr
+
+    with ThreadPoolExecutor(os.cpu_count()) as pool:
+        found = dict(zip(scripts, pool.map(code_and_errors, scripts), strict=True))
+    assert found == dict.fromkeys(scripts, (0, ""))
+
+
+@pytest.mark.parametrize("name", ["ch02_encoder_decoder", "ch07_heads_of_a_model", "benchmark"])
+def test_at_ctrl_c_they_end_quietly(name: str) -> None:
+    process = start(name)
+    assert process.stdout is not None
+    process.stdout.readline()
+    process.send_signal(signal.SIGINT)
+    done = end(process)
+    assert (done.returncode, done.stderr) == (130, "")
 
 
 def test_the_default_is_what_there_is() -> None:

@@ -1,49 +1,39 @@
 """`python -m npgpt.describe [MODEL]`: the structure of a model, from its config.json alone.
 
-Of a GPT-2 boxes with shapes, parameters and FLOPs, the parameter table, memory; or a mermaid
-diagram. Of the others parameters and memory (`describe_llama.py`, `describe_bert.py`,
-`describe_transformer.py`). No weights are read or downloaded; some configurations are built in.
+For a GPT-2 boxes with shapes, parameters and FLOPs, the parameter table, memory; or a mermaid
+diagram. For the others parameters and memory. No weights are read or downloaded; some
+configurations are built in.
 """
 
 from __future__ import annotations
 
 import argparse
-import json
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
-from npgpt.describe import (
-    bert as describe_bert,
-)
-from npgpt.describe import (
-    llama as describe_llama,
-)
-from npgpt.describe import (
-    transformer as describe_transformer,
-)
-from npgpt.describe.diagram import mermaid
-from npgpt.describe.gpt2_report import Setting, as_json, as_text
-from npgpt.describe.structure import PRESETS as GPT2_PRESETS
-from npgpt.describe.structure import structure_of
-from npgpt.describe.structure_costs import BYTES
+from npgpt.cli import new_parser
+from npgpt.describe import architectures
+from npgpt.describe.gpt2_report import gpt2, mermaid
+from npgpt.describe.tables import BYTES, Section, Setting, as_json, as_text
 from npgpt.files.checkpoint import read_raw_config
 from npgpt.files.gguf_reader import read_gguf_header
 from npgpt.models.auto import find_supported, model_type
 from npgpt.models.bert.config import BERTConfig
 from npgpt.models.gguf import gguf_config
+from npgpt.models.gpt2.config import PRESETS as GPT2_PRESETS
 from npgpt.models.gpt2.config import GPT2Config
 from npgpt.models.llama.config import LlamaConfig
 from npgpt.models.transformer.config import TransformerConfig
 
 PROG = "npgpt.describe"
 Config = GPT2Config | LlamaConfig | BERTConfig | TransformerConfig
-PRESETS: dict[str, Config] = {
-    **GPT2_PRESETS,
-    **describe_llama.PRESETS,
-    **describe_bert.PRESETS,
-    **describe_transformer.PRESETS,
+CONFIGS: dict[str, type[Config]] = {
+    "gpt2": GPT2Config,
+    "llama": LlamaConfig,
+    "bert": BERTConfig,
+    **dict.fromkeys(("bart", "marian", "transformer"), TransformerConfig),
 }
+PRESETS: dict[str, Config] = {**GPT2_PRESETS, **architectures.PRESETS}
 OWNERS = ("openai-community/", "google-bert/", "facebook/")  # who publishes these on the hub
 # A config.json without a model_type is a GPT-2 only if one of these is there.
 SIZES_OF_GPT2 = ("n_positions", "n_embd", "n_layer", "n_head")
@@ -56,17 +46,8 @@ def main(argv: Sequence[str]) -> int:
         raise ValueError("--mermaid and --json are two forms of output; choose one.")
     config = _find_config(args.model)
     _check(config, args)
-    tokens = _positions(config) if args.context is None else args.context
-    match config:
-        case GPT2Config():
-            _say_gpt2(config, tokens, args)
-        case LlamaConfig():
-            _say(describe_llama, args, config, tokens)
-        case BERTConfig():
-            _say(describe_bert, args, config, tokens)
-        case TransformerConfig():
-            source = tokens if args.source is None else args.source
-            _say(describe_transformer, args, config, tokens, source)
+    sections = _describe(config, args)
+    print(as_json(sections) if args.json else as_text(sections))
     return 0
 
 
@@ -97,24 +78,21 @@ def _positions(config: Config) -> int:
     return config.max_position_embeddings
 
 
-def _say_gpt2(config: GPT2Config, tokens: int, args: argparse.Namespace) -> None:
-    structure = structure_of(config)
-    setting = Setting(tokens, args.batch, args.dtype)
-    if args.mermaid:
-        print(mermaid(structure))
-    elif args.json:
-        print(json.dumps(as_json(args.model, structure, setting), ensure_ascii=False))
-    else:
-        print(as_text(args.model, structure, setting))
-
-
-def _say(report: Any, args: argparse.Namespace, config: Config, tokens: int, *source: int) -> None:
-    """What the module `report` says of a model."""
-    setting = (args.model, config, tokens, args.batch, BYTES[args.dtype], *source)
-    if args.json:
-        print(json.dumps(report.as_json(*setting), ensure_ascii=False))
-    else:
-        print(report.as_text(*setting))
+def _describe(config: Config, args: argparse.Namespace) -> list[Section]:
+    tokens = _positions(config) if args.context is None else args.context
+    source = tokens if args.source is None else args.source
+    setting = Setting(args.model, tokens, source, args.batch, args.dtype)
+    match config:
+        case GPT2Config() if args.mermaid:
+            return [Section(mermaid(config), {})]
+        case GPT2Config():
+            return gpt2(config, setting)
+        case LlamaConfig():
+            return architectures.llama(config, setting)
+        case BERTConfig():
+            return architectures.bert(config, setting)
+        case TransformerConfig():
+            return architectures.transformer(config, setting)
 
 
 def _find_config(name: str) -> Config:
@@ -130,23 +108,16 @@ def _find_config(name: str) -> Config:
         if place.suffix == ".gguf":
             return gguf_config(read_gguf_header(place))
         path = place / "config.json"
-    raw = read_raw_config(path)
-    match model_type(path):
-        case "llama":
-            return LlamaConfig.from_dict(raw, str(path))
-        case "bert":
-            return BERTConfig.from_dict(raw, str(path))
-        case "bart" | "marian" | "transformer":
-            return TransformerConfig.from_dict(raw, str(path))
+    raw, kind = read_raw_config(path), model_type(path)
     if "model_type" not in raw and not any(size in raw for size in SIZES_OF_GPT2):
         raise ValueError(f"{path} has neither a model_type nor any size of a GPT-2.")
-    return GPT2Config.from_dict(raw, str(path))
+    return CONFIGS[kind].from_dict(raw, str(path))
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
-        prog=f"python -m {PROG}",
-        description="The structure of a GPT-2, Llama, BERT or encoder-decoder (bart, marian, the "
+    parser = new_parser(
+        PROG,
+        "The structure of a GPT-2, Llama, BERT or encoder-decoder (bart, marian, the "
         "paper's transformer), from its configuration alone.",
         epilog=f"built in: {', '.join(PRESETS)}; to describe a folder of such a name, write ./NAME",
     )

@@ -1,49 +1,62 @@
-"""What `python -m npgpt.describe` says: tables of 100 columns, or one JSON object.
-
-Leaves out computing anything but shares and units.
-"""
+"""The description of a GPT-2: boxes, parameters, FLOPs and memory; or a mermaid diagram."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from typing import Any, NamedTuple
+from collections.abc import Iterable, Sequence
+from typing import Any
 
 from npgpt.cli import table
-from npgpt.describe.structure import Axes, Box, Structure, T
-from npgpt.describe.structure_costs import BYTES, Cost, Part, flops, memory, parameter_table
+from npgpt.describe.gpt2 import (
+    Axes,
+    Box,
+    Cost,
+    Structure,
+    T,
+    flops,
+    gpt2_lines,
+    memory,
+    structure_of,
+)
+from npgpt.describe.tables import Section, Setting, parameter_section, percent, several
 from npgpt.models.gpt2.config import GPT2Config
 
-
-class Setting(NamedTuple):
-    """For what the costs are: `batch` texts of so many tokens, numbers of this dtype."""
-
-    tokens: int
-    batch: int
-    dtype: str
+MERMAID_HEAD = '%%{init: {"flowchart": {"wrappingWidth": 360}}}%%'
 
 
-def as_text(name: str, structure: Structure, setting: Setting) -> str:
-    """Everything for a reader."""
-    tokens, batch, dtype = setting
-    each = BYTES[dtype]
-    return "\n\n".join(
-        [
-            _title(name, structure.config),
-            f"Below: T = {tokens} tokens, {batch} text{'s' * (batch > 1)}, {dtype} ({each} bytes).",
-            _boxes(structure, tokens),
-            _parameters(parameter_table(structure.config), structure.config),
-            _flops(flops(structure, tokens, batch), tokens * batch),
-            _memory(memory(structure, tokens, batch, each)),
-        ]
+def gpt2(config: GPT2Config, setting: Setting) -> list[Section]:
+    """The description of a GPT-2; in the shapes of its boxes T stays a letter."""
+    structure = structure_of(config)
+    tokens, batch, dtype, each = setting.tokens, setting.batch, setting.dtype, setting.bytes_each
+    below = f"Below: T = {tokens} tokens, {several(batch, 'text')}, {dtype} ({each} bytes)."
+    labels = {
+        "block": "a block",
+        "blocks": f"{config.n_layer} blocks",
+        "embedding": "embedding: wte and wpe",
+        "without wpe": "without wpe, as nanoGPT counts",
+        "lm_head": "lm_head, shared with wte" if config.tie_word_embeddings else "lm_head",
+    }
+    return [
+        Section(_title(config, setting.model), {**setting.about(config), "dtype": dtype}),
+        Section(below, {}),
+        _boxes(structure, tokens),
+        parameter_section(gpt2_lines(config), labels, zero=""),
+        _flops(flops(structure, tokens, batch), tokens * batch),
+        _memory(memory(structure, tokens, batch, each)),
+    ]
+
+
+def _title(config: GPT2Config, model: str) -> str:
+    d, H = config.n_embd, config.n_head
+    head = "is wte" if config.tie_word_embeddings else "has its own table"
+    return (
+        f"{model}: {config.n_layer} blocks, d {d}, {H} heads of {d // H}, FFN {config.ffn_width} "
+        f"({config.activation_function}),\n"
+        f"vocabulary {config.vocab_size}, context {config.n_positions}; lm_head {head}"
     )
 
 
-def as_json(name: str, structure: Structure, setting: Setting) -> dict[str, Any]:
-    """The same as an object; in shapes T stays a letter."""
-    tokens, batch, dtype = setting
-    parts = parameter_table(structure.config)
-
-    def boxes(those: Iterable[Box]) -> list[dict[str, Any]]:
+def _boxes(structure: Structure, tokens: int) -> Section:
+    def facts(boxes: list[Box]) -> list[dict[str, Any]]:
         return [
             {
                 "box": box.name,
@@ -52,62 +65,25 @@ def as_json(name: str, structure: Structure, setting: Setting) -> dict[str, Any]
                 "parameters": box.parameters,
                 "flops_per_token": box.flops(tokens) // tokens,
             }
-            for box in those
+            for box in boxes
         ]
 
-    def costs(those: Iterable[Cost]) -> dict[str, Any]:
-        return {cost.name: {"amount": cost.amount, "grows_with": cost.grows} for cost in those}
-
-    return {
-        "model": name,
-        "config": structure.config.to_dict(),
-        "tokens": tokens,
-        "batch": batch,
-        "dtype": dtype,
-        "stem": boxes(structure.stem),
-        "block": boxes(structure.block),
-        "top": boxes(structure.top),
-        "parameters": {part.name: part.parameters for part in parts},
-        "share_of_model": {part.name: part.share for part in parts},
-        "share_of_block": {p.name: p.of_block for p in parts if p.of_block is not None},
-        "flops": costs(flops(structure, tokens, batch)),
-        "memory_bytes": costs(memory(structure, tokens, batch, BYTES[dtype])),
-    }
+    stem, block, top = map(facts, (structure.stem, structure.block, structure.top))
+    return Section(_box_table(structure, tokens), {"stem": stem, "block": block, "top": top})
 
 
-def shape(axes: Axes) -> str:
-    """As the article writes it: [T, 768]."""
-    return "[" + ", ".join(map(str, axes)) + "]"
-
-
-def _title(name: str, config: GPT2Config) -> str:
-    d, H = config.n_embd, config.n_head
-    head = "is wte" if config.tie_word_embeddings else "has its own table"
-    return (
-        f"{name}: {config.n_layer} blocks, d {d}, {H} heads of {d // H}, FFN {config.ffn_width} "
-        f"({config.activation_function}),\n"
-        f"vocabulary {config.vocab_size}, context {config.n_positions}; lm_head {head}"
-    )
-
-
-def _boxes(structure: Structure, tokens: int) -> str:
-    L = structure.config.n_layer
-    everything = structure.all_boxes()
+def _box_table(structure: Structure, tokens: int) -> str:
+    config, everything = structure.config, structure.all_boxes()
+    L = config.n_layer
     all_parameters = sum(box.parameters for box in everything)
     all_flops = sum(box.flops(tokens) for box in everything)
 
     def row(name: str, ins: str, outs: str, boxes: list[Box], times: int) -> list[str]:
         parameters = sum(box.parameters for box in boxes)
         work = sum(box.flops(tokens) for box in boxes)
-        return [
-            name,
-            ins,
-            outs,
-            f"{parameters:,}",
-            _percent(times * parameters / all_parameters),
-            f"{work // tokens:,}",
-            _percent(times * work / all_flops),
-        ]
+        share, of_flops = times * parameters / all_parameters, times * work / all_flops
+        costs = f"{parameters:,}", percent(share, ""), f"{work // tokens:,}", percent(of_flops, "")
+        return [name, ins, outs, *costs]
 
     def rows(boxes: list[Box], times: int) -> list[list[str]]:
         lines = []
@@ -118,65 +94,52 @@ def _boxes(structure: Structure, tokens: int) -> str:
             lines += [["", again, *[""] * 5] for again in more]
         return lines
 
-    x = shape((T, structure.config.n_embd))
+    x, ids, logits = (_shape(axes) for axes in ((T, config.n_embd), (T,), (T, config.vocab_size)))
     cells = [["box", "in", "out", "parameters", "share", "FLOPs/token", "share"]]
     cells += rows(structure.stem, 1)
     cells += [[f"── block, × {L} ──", *[""] * 6], *rows(structure.block, L)]
     cells += [row("one block", x, x, structure.block, L), ["──", *[""] * 6]]
-    cells += rows(structure.top, 1)
-    cells += [row("model", shape((T,)), shape((T, structure.config.vocab_size)), everything, 1)]
+    cells += [*rows(structure.top, 1), row("model", ids, logits, everything, 1)]
     note = (
         f"Inside the block counts are for one block, shares for all {L}. With B texts: [B, T, …]."
     )
     return f"{table(cells, 'lllrrrr')}\n{note}"
 
 
+def _shape(axes: Axes) -> str:
+    """As the article writes it: [T, 768]."""
+    return f"[{', '.join(map(str, axes))}]"
+
+
 def _grouped(shapes: Iterable[Axes]) -> list[str]:
     """Each shape once, with how often it comes."""
-    texts = [shape(axes) for axes in shapes]
+    texts = [_shape(axes) for axes in shapes]
     numbers = {text: texts.count(text) for text in texts}
     return [text if n == 1 else f"{n} × {text}" for text, n in numbers.items()]
 
 
-def _parameters(parts: list[Part], config: GPT2Config) -> str:
-    indented = {"W_Q": 4, "W_K": 4, "W_V": 4, "W_O": 4, "W_1": 4, "W_2": 4}
-    indented |= {"attention": 2, "FFN": 2, "two LayerNorms": 2}
-    spelled = {
-        "block": "a block",
-        "blocks": f"{config.n_layer} blocks",
-        "embedding": "embedding: wte and wpe",
-        "without wpe": "without wpe, as nanoGPT counts",
-    }
-    if config.tie_word_embeddings:
-        spelled["lm_head"] = "lm_head, shared with wte"
-    cells = [("parameters", "number", "of the model", "of a block")]
-    for part in parts:
-        name = " " * indented.get(part.name, 0) + spelled.get(part.name, part.name)
-        of_block = "" if part.of_block is None else _percent(part.of_block)
-        cells.append((name, f"{part.parameters:,}", _percent(part.share), of_block))
-    return table(cells, "lrrr")
-
-
-def _flops(costs: list[Cost], tokens: int) -> str:
+def _flops(costs: Sequence[Cost], tokens: int) -> Section:
     cells = [("FLOPs of a forward pass", "a token", "all tokens", "share", "grows with")]
     everything = costs[-1].amount
-    for cost in costs:
-        share = _percent(cost.amount / everything)
-        cells.append(
-            (cost.name, f"{cost.amount // tokens:,}", f"{cost.amount:,}", share, cost.grows)
-        )
+    for name, amount, grows in costs:
+        share = percent(amount / everything, "")
+        cells.append((name, f"{amount // tokens:,}", f"{amount:,}", share, grows))
     note = (
         "2 for each multiply-add of the matrix products. Scores and weighted sums count the whole "
         "T × T\ntable, masked half included. A backward pass takes twice as much."
     )
-    return f"{table(cells, 'lrrrl')}\n{note}"
+    return Section(f"{table(cells, 'lrrrl')}\n{note}", {"flops": _facts(costs)})
 
 
-def _memory(costs: list[Cost]) -> str:
+def _memory(costs: Sequence[Cost]) -> Section:
     cells = [("memory", "bytes", "", "", "grows with")]
     cells += [(cost.name, f"{cost.amount:,}", *_units(cost.amount), cost.grows) for cost in costs]
     note = "Kept for backward: what a forward pass leaves behind, without dropout and logits."
-    return f"{table(cells, 'lrrrl')}\n{note}"
+    return Section(f"{table(cells, 'lrrrl')}\n{note}", {"memory_bytes": _facts(costs)})
+
+
+def _facts(costs: Sequence[Cost]) -> dict[str, Any]:
+    return {cost.name: {"amount": cost.amount, "grows_with": cost.grows} for cost in costs}
 
 
 def _units(size: int) -> tuple[str, str]:
@@ -188,5 +151,35 @@ def _units(size: int) -> tuple[str, str]:
     )
 
 
-def _percent(share: float) -> str:
-    return f"{100 * share:.1f} %" if share else ""
+def mermaid(config: GPT2Config) -> str:
+    """The model as a mermaid diagram, which GitHub and many editors draw (article 11.1).
+
+    From token ids to probabilities, with the shape of the stream. The block is drawn once, inside
+    a frame that says how many there are; dotted lines are residuals.
+    """
+    d, H, F, V = config.n_embd, config.n_head, config.ffn_width, config.vocab_size
+    x = f"[{T}, {d}]"
+    head = "wte transposed" if config.tie_word_embeddings else "own table"
+    return f"""{MERMAID_HEAD}
+flowchart TB
+    IDS["token ids　[{T}]"] --> WTE["token embedding wte<br/>{V} × {d}"]
+    WTE -- "{x}" --> EMB(("+"))
+    POS["positions　0 … T-1"] --> WPE["position embedding wpe<br/>{config.n_positions} × {d}"]
+    WPE -- "{x}" --> EMB
+    EMB --> X
+    subgraph BLOCK["{config.n_layer} blocks"]
+        X["x　{x}　residual stream"] --> LN1["LayerNorm ln_1"]
+        LN1 --> ATT["causal self-attention<br/>{H} heads × {d // H} → joined → W_O"]
+        ATT --> ADD1(("+"))
+        X -. "residual" .-> ADD1
+        ADD1 --> H["x'　{x}"]
+        H --> LN2["LayerNorm ln_2"]
+        LN2 --> FFN["FFN: {d} → {F} → {config.activation_function} → {d}"]
+        FFN --> ADD2(("+"))
+        H -. "residual" .-> ADD2
+        ADD2 --> Y["x of the next block　{x}"]
+    end
+    Y --> LNF["LayerNorm ln_f"]
+    LNF -- "{x}" --> HEAD["lm_head: {head}<br/>{d} × {V}"]
+    HEAD --> LOGITS["logits　[{T}, {V}]"]
+    LOGITS --> P["softmax → probabilities　[{T}, {V}]"]"""

@@ -1,19 +1,48 @@
-"""What `npgpt.describe` says alike of every model but GPT-2: parameters by name, shares, memory.
-
-Leaves out what is an architecture's own: its title, which lines its table has, what it caches
-(`describe_llama.py`, `describe_bert.py`, `describe_transformer.py`).
-"""
+"""What the description of every architecture is made of: sections, parameter table, memory."""
 
 from __future__ import annotations
 
+import json
 import math
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 from npgpt.cli import table
 
+BYTES = {"float16": 2, "bfloat16": 2, "float32": 4, "float64": 8}
+
 Beginnings = str | tuple[str, ...]  # of the names of parameters, as `str.startswith` takes them
-Wanted = tuple[int, str, Beginnings]  # a line: its depth, what is said, what it counts
+Wanted = tuple[int, str, Beginnings]  # a line of the parameter table: depth, name, what it counts
+
+
+class Setting(NamedTuple):
+    """Which model, and what its costs are for: `batch` texts of `tokens`, numbers of `dtype`.
+
+    `source` is the number of tokens that the encoder of an encoder-decoder reads.
+    """
+
+    model: str
+    tokens: int
+    source: int
+    batch: int
+    dtype: str
+
+    @property
+    def bytes_each(self) -> int:
+        """The size of a number."""
+        return BYTES[self.dtype]
+
+    def about(self, config: Any, **more: Any) -> dict[str, Any]:
+        """The first keys of the JSON object."""
+        first = {"model": self.model, "config": config.to_dict(), "tokens": self.tokens}
+        return {**first, **more, "batch": self.batch}
+
+
+class Section(NamedTuple):
+    """A part of a description: what the text says, and its keys in the JSON object."""
+
+    text: str
+    facts: dict[str, Any]
 
 
 class Line(NamedTuple):
@@ -26,6 +55,22 @@ class Line(NamedTuple):
     of_block: float | None
 
 
+def as_text(sections: Sequence[Section]) -> str:
+    """The description for a terminal of 100 columns."""
+    return "\n\n".join(section.text for section in sections)
+
+
+def as_json(sections: Sequence[Section]) -> str:
+    """The description as one JSON object."""
+    facts = {key: value for section in sections for key, value in section.facts.items()}
+    return json.dumps(facts, ensure_ascii=False)
+
+
+def parts(depth: int, begin: str, **ends: str) -> list[Wanted]:
+    """A line for each name in `ends`; it counts what begins with `begin` and that end."""
+    return [(depth, name, begin + end) for name, end in ends.items()]
+
+
 def parameter_lines(
     shapes: Mapping[str, tuple[int, ...]],
     wanted: Sequence[Wanted],
@@ -36,8 +81,8 @@ def parameter_lines(
 
     Args:
         wanted: its lines in order.
-        blocks: how the names of a block begin, "layers.0." for instance, which is like all others.
-            A line whose names begin so has a share of that block.
+        blocks: how the names of a block's parameters begin, "layers.0." for instance; all blocks
+            are alike. A line whose names begin so has a share of that block.
         whole: the parameters that are 100 % of the model; "" are all.
     """
     sizes = {name: math.prod(shape) for name, shape in shapes.items()}
@@ -56,7 +101,7 @@ def parameter_lines(
 
 
 def by_path(lines: Sequence[Line]) -> list[Line]:
-    """The same lines, each named after those it is part of as well: `a layer/attention/W_Q`."""
+    """The same lines, named with all that they are part of: `a layer/attention/W_Q`."""
     renamed: list[Line] = []
     path: list[str] = []
     for line in lines:
@@ -65,42 +110,47 @@ def by_path(lines: Sequence[Line]) -> list[Line]:
     return renamed
 
 
-def as_text(
-    title: str, lines: Sequence[Line], below: str, memory: Mapping[str, int], block: str = "block"
-) -> str:
-    """Everything for a reader: title, parameter table, what the memory is for, memory in bytes."""
-    cells = [("parameters", "number", "of the model", f"of a {block}")]
+def parameter_section(
+    lines: Sequence[Line], labels: Mapping[str, str], block: str = "block", zero: str = "0.0 %"
+) -> Section:
+    """The parameter table.
+
+    Args:
+        labels: what the text says for a name, where that is not its own last part.
+        block: what a block is called.
+        zero: how the text writes a share of nothing.
+    """
+    rows = [("parameters", "number", "of the model", f"of a {block}")]
     for line in lines:
-        of_block = "" if line.of_block is None else f"{100 * line.of_block:.1f} %"
-        share = f"{100 * line.share:.1f} %"
-        cells.append((2 * line.depth * " " + line.name, f"{line.parameters:,}", share, of_block))
-    rows = [("memory", "bytes"), *((name, f"{size:,}") for name, size in memory.items())]
-    return "\n\n".join([title, table(cells, "lrrr"), below, table(rows, "lr")])
-
-
-def as_object(
-    about: Mapping[str, Any], lines: Sequence[Line], memory: Mapping[str, int]
-) -> dict[str, Any]:
-    """The same for `--json`; `about` says which model, and for how many tokens."""
-    return {
-        **about,
+        label = labels.get(line.name, line.name.rpartition("/")[2])
+        of_block = "" if line.of_block is None else percent(line.of_block, zero)
+        share = percent(line.share, zero)
+        rows.append((2 * line.depth * " " + label, f"{line.parameters:,}", share, of_block))
+    facts = {
         "parameters": {line.name: line.parameters for line in lines},
         "share_of_model": {line.name: line.share for line in lines},
         "share_of_block": {ln.name: ln.of_block for ln in lines if ln.of_block is not None},
-        "memory_bytes": dict(memory),
     }
+    return Section(table(rows, "lrrr"), facts)
 
 
-def texts(batch: int, each: int) -> str:
-    """How many texts, and how large a number is."""
-    return f"{several(batch, 'text')}, {each} bytes a number."
-
-
-def several(n: int, what: str) -> str:
-    """1 head, 2 heads."""
-    return f"{n} {what}{'s' * (n > 1)}"
+def memory_section(sizes: Mapping[str, int], labels: Mapping[str, str]) -> Section:
+    """Bytes by name; `labels` as for `parameter_section`."""
+    rows = [("memory", "bytes")]
+    rows += [(labels.get(name, name), f"{size:,}") for name, size in sizes.items()]
+    return Section(table(rows, "lr"), {"memory_bytes": dict(sizes)})
 
 
 def total_of(lines: Sequence[Line]) -> int:
     """The parameters of the line called total."""
     return next(line.parameters for line in lines if line.name == "total")
+
+
+def percent(share: float, zero: str) -> str:
+    """0.25 is "25.0 %", 0 is `zero`."""
+    return f"{100 * share:.1f} %" if share else zero
+
+
+def several(n: int, what: str) -> str:
+    """1 head, 2 heads."""
+    return f"{n} {what}{'s' * (n > 1)}"

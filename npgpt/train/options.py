@@ -7,14 +7,12 @@ import math
 from typing import Any
 
 from npgpt import cli
+from npgpt.models.gpt2.config import PRESETS as GPT2_PRESETS
 
 PRESETS = {  # blocks, heads, width, context
     "nano": (4, 4, 128, 128),
     "tiny": (6, 4, 256, 256),
-    "gpt2": (12, 12, 768, 1024),
-    "gpt2-medium": (24, 16, 1024, 1024),
-    "gpt2-large": (36, 20, 1280, 1024),
-    "gpt2-xl": (48, 25, 1600, 1024),
+    **{name: (c.n_layer, c.n_head, c.n_embd, c.n_positions) for name, c in GPT2_PRESETS.items()},
 }
 SIZES = ("n_layer", "n_head", "n_embd", "context")
 DEFAULTS: dict[str, Any] = {

@@ -78,6 +78,14 @@ class GPT2Config:
         return divisor * (layer + 1) if self.scale_attn_by_inverse_layer_idx else divisor
 
 
+PRESETS = {  # the four sizes that OpenAI published
+    "gpt2": GPT2Config(),
+    "gpt2-medium": GPT2Config(n_layer=24, n_head=16, n_embd=1024),
+    "gpt2-large": GPT2Config(n_layer=36, n_head=20, n_embd=1280),
+    "gpt2-xl": GPT2Config(n_layer=48, n_head=25, n_embd=1600),
+}
+
+
 def param_shapes(config: GPT2Config) -> dict[str, tuple[int, ...]]:
     """Name -> shape of every parameter, in the order of the forward pass (article 11.2).
 

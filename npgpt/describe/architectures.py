@@ -1,0 +1,247 @@
+"""The descriptions of Llama, BERT and the encoder-decoder: parameters, and memory.
+
+Every count of parameters comes from `param_shapes`. Boxes, FLOPs and a diagram are GPT-2's alone.
+"""
+
+from __future__ import annotations
+
+from npgpt.describe.tables import (
+    Line,
+    Section,
+    Setting,
+    Wanted,
+    by_path,
+    memory_section,
+    parameter_lines,
+    parameter_section,
+    parts,
+    several,
+    total_of,
+)
+from npgpt.models.bert.config import BERTConfig
+from npgpt.models.bert.config import param_shapes as bert_shapes
+from npgpt.models.llama.config import LlamaConfig
+from npgpt.models.llama.config import param_shapes as llama_shapes
+from npgpt.models.transformer.config import TransformerConfig
+from npgpt.models.transformer.config import param_shapes as transformer_shapes
+
+PRESETS: dict[str, LlamaConfig | BERTConfig | TransformerConfig] = {
+    "llama-3-8b": LlamaConfig(
+        vocab_size=128256,
+        intermediate_size=14336,
+        num_key_value_heads=8,
+        max_position_embeddings=8192,
+        rms_norm_eps=1e-5,
+        rope_theta=500000.0,
+        bos_token_id=128000,
+        eos_token_id=128001,
+    ),
+    "bert-base-uncased": BERTConfig(),
+    "transformer-base": TransformerConfig(),
+    "bart-base": TransformerConfig.from_dict(
+        {
+            "model_type": "bart",
+            "d_model": 768,
+            **{f"{side}_layers": 6 for side in ("encoder", "decoder")},
+            **{f"{side}_attention_heads": 12 for side in ("encoder", "decoder")},
+            **{f"{side}_ffn_dim": 3072 for side in ("encoder", "decoder")},
+        }
+    ),
+}
+
+BLOCK = "layers.0."  # of a Llama: any block
+LLAMA_LINES: tuple[Wanted, ...] = (
+    (0, "embed_tokens", "embed_tokens."),
+    (0, "a block", BLOCK),
+    (1, "attention", f"{BLOCK}self_attn."),
+    *parts(2, f"{BLOCK}self_attn.", W_Q="q_proj.", W_K="k_proj.", W_V="v_proj.", W_O="o_proj."),
+    (1, "MLP", f"{BLOCK}mlp."),
+    *parts(2, f"{BLOCK}mlp.", gate="gate_proj.", up="up_proj.", down="down_proj."),
+    (0, "all blocks", "layers."),
+    (0, "norm", "norm."),
+    (0, "lm_head", "lm_head."),
+    (0, "total", ""),
+)
+
+LAYER = "encoder.layer.0."  # of a BERT: any layer
+SELF, OUT = f"{LAYER}attention.self.", f"{LAYER}attention.output."
+BARE_BERT = ("embeddings.", "encoder.", "pooler.")
+# A config.json does not say which of pooler and MLM head a checkpoint has: both have a line, and
+# the total is that of BERT itself, with its pooler, as its size is usually given.
+BERT_LINES: tuple[Wanted, ...] = (
+    (0, "embeddings", "embeddings."),
+    (1, "word_embeddings", "embeddings.word_embeddings."),
+    (1, "position_embeddings", "embeddings.position_embeddings."),
+    (1, "token_type_embeddings", "embeddings.token_type_embeddings."),
+    (1, "LayerNorm", "embeddings.LayerNorm."),
+    (0, "a layer", LAYER),
+    (1, "attention", (SELF, f"{OUT}dense.")),
+    *parts(2, SELF, W_Q="query.", W_K="key.", W_V="value."),
+    (2, "W_O", f"{OUT}dense."),
+    (1, "FFN", (f"{LAYER}intermediate.", f"{LAYER}output.dense.")),
+    *parts(2, LAYER, W_1="intermediate.dense.", W_2="output.dense."),
+    (1, "two LayerNorms", (f"{OUT}LayerNorm.", f"{LAYER}output.LayerNorm.")),
+    (0, "all layers", "encoder.layer."),
+    (0, "pooler", "pooler."),
+    (0, "total", BARE_BERT),
+    (0, "MLM head", "cls.predictions."),
+    *parts(1, "cls.predictions.", transform="transform.", decoder="decoder.", bias="bias"),
+    (0, "with MLM head, without pooler", ("embeddings.", "encoder.", "cls.predictions.")),
+    (0, "with both", ""),
+)
+
+LAYERS = ("encoder.layers.0.", "decoder.layers.0.")  # of an encoder-decoder: any layer
+LOGITS_BIAS = "final_logits_bias"  # stored, but never trained: no parameter
+
+
+def llama(config: LlamaConfig, setting: Setting) -> list[Section]:
+    """The description of a Llama; its KV cache also as if every head had keys of its own."""
+    H, H_kv = config.num_attention_heads, config.n_kv_head
+    head = "is embed_tokens" if config.tie_word_embeddings else "has its own table"
+    title = (
+        f"{setting.model}: {config.num_hidden_layers} blocks, d {config.hidden_size}, {H} heads of "
+        f"{config.d_h} on {H_kv} of keys and values,\nMLP {config.intermediate_size} "
+        f"({config.hidden_act}), rotary positions ({config.rope_type}, theta "
+        f"{config.rope_theta:g}),\nvocabulary {config.vocab_size}, context "
+        f"{config.max_position_embeddings}; lm_head {head}"
+    )
+    lines = parameter_lines(llama_shapes(config), LLAMA_LINES, (BLOCK,))
+    numbers = config.num_hidden_layers * 2 * setting.tokens * config.d_h * setting.batch
+    a_head = numbers * setting.bytes_each
+    unshared = "KV cache, every head its own"
+    memory = {
+        "parameters": total_of(lines) * setting.bytes_each,
+        "KV cache": a_head * H_kv,
+        unshared: a_head * H,
+    }
+    labels = {unshared: f"… if all {H} heads had their own keys"}
+    return [
+        Section(title, setting.about(config)),
+        parameter_section(lines, labels),
+        _below(f"T = {setting.tokens} tokens", setting),
+        memory_section(memory, labels),
+    ]
+
+
+def bert(config: BERTConfig, setting: Setting) -> list[Section]:
+    """The description of a BERT, without KV cache: it reads all tokens at once and writes none."""
+    d, H, L = config.hidden_size, config.num_attention_heads, config.num_hidden_layers
+    head = "is word_embeddings" if config.tie_word_embeddings else "has its own table"
+    title = (
+        f"{setting.model}: {several(L, 'layer')}, d {d}, "
+        f"{several(H, 'head')} of {d // H}, FFN {config.intermediate_size} ({config.hidden_act}),\n"
+        "post-norm, every token sees all others, learned positions, "
+        f"{several(config.type_vocab_size, 'token type')},\n"
+        f"vocabulary {config.vocab_size}, context {config.max_position_embeddings}; "
+        f"decoder of the MLM head {head}"
+    )
+    lines = parameter_lines(bert_shapes(config), BERT_LINES, (LAYER,), BARE_BERT)
+    tokens, each = setting.tokens, setting.batch * setting.bytes_each
+    memory = {
+        "parameters": total_of(lines) * setting.bytes_each,
+        "hidden states": tokens * d * each,
+        "weight tables of a layer": H * tokens**2 * each,
+        "weight tables of all layers": L * H * tokens**2 * each,
+        "logits of the MLM head": tokens * config.vocab_size * each,
+    }
+    return [
+        Section(title, setting.about(config)),
+        parameter_section(lines, {}, "layer"),
+        _below(f"T = {tokens} tokens", setting),
+        memory_section(memory, {}),
+    ]
+
+
+def transformer(config: TransformerConfig, setting: Setting) -> list[Section]:
+    """The description of an encoder-decoder: S tokens of source for the encoder, T of target.
+
+    The keys and values of the source are computed once and stay as they are; those of the target
+    grow with every token that is written. Parts are named with what they are part of.
+    """
+    S, T, each = setting.source, setting.tokens, setting.batch * setting.bytes_each
+    lines = _transformer_lines(config)
+    a_token = config.decoder_layers * 2 * config.d_model * each
+    read, write = config.encoder_attention_heads, config.decoder_attention_heads
+    memory = {
+        "parameters": total_of(lines) * setting.bytes_each,
+        "what the encoder gives": S * config.d_model * each,
+        "KV cache of the source, for cross-attention": a_token * S,
+        "KV cache of the target, for self-attention": a_token * T,
+        "weight tables of an encoder layer": read * S**2 * each,
+        "weight tables of a decoder layer": write * T * (T + S) * each,
+        "logits": T * config.target_vocab_size * each,
+    }
+    return [
+        Section(_transformer_title(config, setting.model), setting.about(config, source=S)),
+        parameter_section(lines, {LOGITS_BIAS: f"{LOGITS_BIAS}, not trained"}, "layer"),
+        _below(f"S = {S} tokens of source, T = {T} of target", setting),
+        memory_section(memory, {}),
+    ]
+
+
+def _below(tokens: str, setting: Setting) -> Section:
+    texts = several(setting.batch, "text")
+    return Section(f"Below: {tokens}, {texts}, {setting.bytes_each} bytes a number.", {})
+
+
+def _transformer_title(config: TransformerConfig, model: str) -> str:
+    def stack(side: str) -> str:
+        layers, heads, width = (
+            getattr(config, f"{side}_{of}") for of in ("layers", "attention_heads", "ffn_dim")
+        )
+        stacked, split = several(layers, f"{side} layer"), several(heads, "head")
+        return f"{stacked}, {split} of {config.d_model // heads}, FFN {width}"
+
+    V, target_V = config.vocab_size, config.target_vocab_size
+    vocabulary = f"{V}" if target_V == V else f"{V} and {target_V}"
+    tied = config.tie_word_embeddings
+    head = f"is {config.head_table.removesuffix('.weight')}" if tied else "has its own table"
+    return (
+        f"{model}: d {config.d_model}, {config.activation_function}, post-norm,\n"
+        f"{stack('encoder')}; a token sees the whole source,\n"
+        f"{stack('decoder')}; a token sees the target up to itself, and the source,\n"
+        f"{'learned' if config.learned_positions else 'sinusoidal'} positions, vocabulary "
+        f"{vocabulary}, context {config.max_position_embeddings}; "
+        f"lm_head {head}"
+    )
+
+
+def _transformer_lines(config: TransformerConfig) -> list[Line]:
+    shapes = transformer_shapes(config)
+    bias = shapes.pop(LOGITS_BIAS, None)
+    lines = parameter_lines(shapes, _transformer_wanted(config), LAYERS)
+    if bias is not None:
+        total, size = total_of(lines), config.target_vocab_size
+        lines.append(Line(0, LOGITS_BIAS, size, size / total, None))
+    return by_path(lines)
+
+
+def _transformer_wanted(config: TransformerConfig) -> list[Wanted]:
+    tables = dict.fromkeys((config.source_table, config.target_table))
+    lines: list[Wanted] = [(0, name.removesuffix(".weight"), name) for name in tables]
+    for side, layer in zip(("encoder", "decoder"), LAYERS, strict=True):
+        if config.learned_positions:
+            for part in ("embed_positions", "layernorm_embedding"):
+                lines.append((0, f"{side}.{part}", f"{side}.{part}."))
+        if side == "encoder":
+            lines.append((0, "an encoder layer", layer))
+            lines += _attention("self-attention", f"{layer}self_attn.")
+        else:
+            lines.append((0, "a decoder layer", layer))
+            lines += _attention("causal self-attention", f"{layer}self_attn.")
+            lines += _attention("cross-attention", f"{layer}encoder_attn.", " of the source")
+        norms = ("self_attn_layer_norm.", "encoder_attn_layer_norm.", "final_layer_norm.")
+        number = "two" if side == "encoder" else "three"
+        lines += [
+            (1, "FFN", (f"{layer}fc1.", f"{layer}fc2.")),
+            *parts(2, layer, W_1="fc1.", W_2="fc2."),
+            (1, f"{number} LayerNorms", tuple(layer + norm for norm in norms)),
+            (0, f"all {side} layers", f"{side}.layers."),
+        ]
+    return [*lines, (0, "lm_head", "lm_head."), (0, "total", "")]
+
+
+def _attention(name: str, begin: str, of: str = "") -> list[Wanted]:
+    names = ("W_Q", f"W_K{of}", f"W_V{of}", "W_O")
+    ends = ("q_proj.", "k_proj.", "v_proj.", "out_proj.")
+    return [(1, name, begin), *parts(2, begin, **dict(zip(names, ends, strict=True)))]
