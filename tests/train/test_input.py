@@ -6,7 +6,7 @@ import pytest
 
 import npgpt
 from npgpt.files.safetensors_file import write_tensors
-from npgpt.train.options import SIZES, new_settings
+from npgpt.train.options import new_settings
 from tests.tiny import write_tiny_model
 from tests.train.training_runs import SMALL, run, weights, write_story
 
@@ -102,4 +102,5 @@ def test_fine_tuning_refuses_what_does_not_fit_the_model(tmp_path, capsys):
 
 def test_a_preset_gives_the_sizes_that_are_not_given():
     settings = new_settings({"data": "text.txt", "preset": "gpt2", "n_layer": 3})
-    assert [getattr(settings, name) for name in SIZES] == [3, 12, 768, 1024]
+    sizes = settings.n_layer, settings.n_head, settings.n_embd, settings.context
+    assert sizes == (3, 12, 768, 1024)
