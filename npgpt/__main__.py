@@ -24,7 +24,8 @@ PACKAGES = ("train", "describe", "trace", "compare")  # the commands that have p
 
 def module_of(command: str) -> ModuleType:
     """The module with a command's `PROG` and `main`."""
-    return importlib.import_module(f"npgpt.{command}{'.command' * (command in PACKAGES)}")
+    name = f"npgpt.{command}.command" if command in PACKAGES else f"npgpt.{command}"
+    return importlib.import_module(name)
 
 
 def main() -> int:

@@ -32,7 +32,7 @@ MAY_IMPORT = {
     "generate": ("cli", "decoding", "files", "models", "text"),
     "evaluate": ("cli", "ops", "decoding", "files", "models", "text"),
     "fill_mask": ("cli", "ops", "files", "models", "text"),
-    "translate": ("cli", "models", "text"),
+    "translate": ("cli", "files", "models", "text"),
     "__init__": ("models", "text"),
     "__main__": ("cli", *COMMANDS),
 }
