@@ -229,8 +229,9 @@ def parser(prog: str) -> argparse.ArgumentParser:
         "Train a GPT-2 on text, in NumPy: from scratch, or from a checkpoint.",
         argument_default=argparse.SUPPRESS,
     )
-    whole.add_argument("--out", required=True, metavar="DIR", help="folder of the run")
-    whole.add_argument("--resume", action="store_true", help="go on with the run in --out")
+    add = whole.add_argument
+    add("--out", required=True, metavar="DIR", help="folder of the run, its token ids included")
+    add("--resume", action="store_true", help="go on with --out's run; more --steps extend it")
     hints = get_type_hints(Settings)
     optional = [each for each in fields(Settings) if each.metadata["group"]]
     for title, options in groupby(optional, lambda each: each.metadata["group"]):

@@ -59,7 +59,7 @@ class Run(NamedTuple):
     seconds: float  # spent on them, before and after each --resume
 
     def save(self, step: int, seconds: float) -> None:
-        """Write the state, then the model for everyone else."""
+        """Write the state, then the model for other programs."""
         data = corpus.ids_key(*self.texts)
         state = State(self.model, self.optimizer, step, seconds, self.settings, data)
         save_state(self.folder, state)

@@ -2,7 +2,7 @@
 
 `state.safetensors` holds the parameters, both moments of the optimizer, and as metadata the step,
 the settings, the configuration and a fingerprint of the data. Because parameters and moments are in
-the same file they always belong together, whenever a run is killed. The model for everyone else
+the same file they always belong together, whenever a run is killed. The model for other programs
 (`config.json`, `model.safetensors`) is written after it, and again when the run goes on.
 """
 
