@@ -67,12 +67,7 @@ def _setting(
 
 def _size(index: int, with_init: int | None = None) -> Callable[[Mapping[str, Any]], int | None]:
     """The default of a size: the preset's, or `with_init` where a checkpoint brings the sizes."""
-
-    def default(given: Mapping[str, Any]) -> int | None:
-        preset = PRESETS[given["preset"] or "nano"]
-        return preset[index] if given.get("init") is None else with_init
-
-    return default
+    return lambda s: with_init if s.get("init") else PRESETS[s["preset"] or "nano"][index]
 
 
 _text, _model = partial(_setting, "text"), partial(_setting, "model")
@@ -177,7 +172,8 @@ def resumed_settings(before: Settings, given: Mapping[str, Any], done: int) -> S
     """The settings of a run that goes on after `done` steps; a time limit holds for one call only.
 
     With other `steps` the learning rate follows, from here on, the schedule of a run that was
-    planned for so many from the beginning.
+    planned for so many from the beginning; nothing else depends on their number. Where the rate is
+    the same in both schedules, the weights therefore equal, bit for bit, those of the longer run.
 
     Raises ValueError, one sentence, for a setting that the steps done do not allow.
     """
