@@ -11,6 +11,7 @@ from any_model import random_model
 from show import claim, heading, moved, table
 
 from npgpt.cli import left
+from npgpt.models.common import Pass
 from npgpt.models.gpt2.model import block_forward
 from npgpt.ops.cross_entropy import IGNORE_INDEX, cross_entropy_backward, cross_entropy_forward
 from npgpt.ops.lm_head import lm_head_forward
@@ -25,7 +26,7 @@ model = random_model()
 def read(ids: list[int], mask: np.ndarray) -> np.ndarray:
     """Logits [T, V] after one block that looks through `mask`."""
     x, _ = lookup_forward(np.array(ids), model.params["wte.weight"])
-    x, _ = block_forward(x, model.params, 0, model.config, mask)
+    x, _ = block_forward(x, model.params, 0, model.config, mask, Pass())
     return lm_head_forward(x, model.params["wte.weight"])[0]
 
 

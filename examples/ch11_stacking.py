@@ -13,6 +13,7 @@ from show import check, claim, heading
 
 from npgpt.layers.feed_forward import feed_forward_forward
 from npgpt.layers.self_attention import self_attention_forward
+from npgpt.models.common import Pass
 from npgpt.models.gpt2.config import GPT2Config, param_shapes
 from npgpt.models.gpt2.model import GPT2, block_forward
 from npgpt.ops.layer_norm import layer_norm_forward
@@ -60,13 +61,13 @@ def mlp(x: np.ndarray) -> np.ndarray:
     return feed_forward_forward(x, *weights, activation="gelu_new")[0]
 
 
-by_block, _ = block_forward(x, model.params, 0, model.config, mask)
+by_block, _ = block_forward(x, model.params, 0, model.config, mask, Pass())
 by_hand = x + attn(ln("ln_1", x))
 by_hand = by_hand + mlp(ln("ln_2", by_hand))
 claim("x = x + attn(ln_1(x)); x = x + mlp(ln_2(x)) is the block", np.allclose(by_block, by_hand))
 twelve = x
 for n in range(12):
-    twelve, _ = block_forward(twelve, model.params, n, model.config, mask)
+    twelve, _ = block_forward(twelve, model.params, n, model.config, mask, Pass())
 claim(f"twelve of them: {[*x.shape]} -> {[*twelve.shape]}", twelve.shape == x.shape)
 
 heading("11.2", "GPT-2 small, every parameter")

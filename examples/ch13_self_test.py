@@ -9,6 +9,7 @@ from any_model import random_model
 from encoder_decoder import D, attention, decoder_layer, draw_layer, encoder_layer
 from show import check, claim, heading, moved, refused, table
 
+from npgpt.models.common import Pass
 from npgpt.models.gpt2.config import GPT2Config, param_shapes
 from npgpt.models.gpt2.model import block_forward
 from npgpt.ops.mask import causal_mask
@@ -49,7 +50,7 @@ for left, right in zip(table(both_ways), table(causal), strict=True):
     print(f"    {left}        {right}")
 for mask, wanted in ((both_ways, [1, 1, 1, 1, 1]), (causal, [0, 0, 0, 1, 1])):
     before, after = (
-        block_forward(each, model.params, 0, model.config, mask)[0] for each in (x, other)
+        block_forward(each, model.params, 0, model.config, mask, Pass())[0] for each in (x, other)
     )
     changed = moved(before, after)
     claim(f"token 3 changes:  {table(changed[None])[0]}  notice", changed.tolist() == wanted)

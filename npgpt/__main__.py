@@ -1,4 +1,4 @@
-"""`npgpt COMMAND …`, the same as `python -m npgpt.COMMAND …`; alone it lists the commands."""
+"""`npgpt COMMAND …`, the same as `python -m npgpt.COMMAND …`; `npgpt` lists the commands."""
 
 from __future__ import annotations
 
@@ -11,20 +11,21 @@ from npgpt import cli
 
 COMMANDS = {
     "generate": "continue a text",
-    "evaluate": "how well a model predicts a text: loss, perplexity, bits per byte",
-    "train": "train a GPT-2 or Llama on one's own text, or go on with a checkpoint",
-    "describe": "the structure of a model: shapes, parameters, FLOPs, memory",
+    "evaluate": "measure how well a model predicts a text",
+    "train": "train a GPT-2 on your own text, or fine-tune a GPT-2 or Llama",
+    "describe": "show the structure of a model: shapes, parameters, FLOPs, memory",
     "trace": "follow one token through a model, layer by layer",
-    "compare": "two implementations of one model, station by station",
-    "fill_mask": "BERT: what a [MASK] stands for",
-    "translate": "bart, marian: the target of a source text",
+    "compare": "compare two implementations of a model, station by station",
+    "fill_mask": "fill the [MASK] in a text, with a BERT",
+    "translate": "translate a text, with an encoder-decoder (BART, Marian)",
 }
 PACKAGES = ("train", "describe", "trace", "compare")  # the commands that have parts
 
 
 def module_of(command: str) -> ModuleType:
     """The module with a command's `PROG` and `main`."""
-    return importlib.import_module(f"npgpt.{command}{'.command' * (command in PACKAGES)}")
+    name = f"npgpt.{command}.command" if command in PACKAGES else f"npgpt.{command}"
+    return importlib.import_module(name)
 
 
 def main() -> int:

@@ -22,7 +22,7 @@ EXIT_INTERRUPTED = 130
 
 DEFAULT_MODEL = "weights/tales"  # ships with npgpt
 GAP = "  "  # between two columns
-DTYPES = {"float32": np.float32, "float64": np.float64}
+DTYPES: dict[str, type[np.floating[Any]]] = {"float32": np.float32, "float64": np.float64}
 # Parameters of glibc's mallopt, from its malloc.h.
 M_TRIM_THRESHOLD, M_TOP_PAD, M_MMAP_THRESHOLD = -1, -2, -3
 
@@ -70,6 +70,12 @@ def add_model(
     add("--model", help=help, default=default, required=default is None)
     add("--revision", help="branch, tag or commit on the hub")
     add("--dtype", choices=DTYPES, default="float32")
+
+
+def check_text_or_ids(text: str | None, ids: str | None, what: str = "text") -> None:
+    """ValueError unless exactly one of the two is given."""
+    if (text is None) == (ids is None):
+        raise ValueError(f'give either a {what} ("-" reads it from stdin) or --ids.')
 
 
 def text_or_stdin(given: str) -> str:

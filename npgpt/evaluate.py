@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
+from tqdm import tqdm
 
 from npgpt import cli
 from npgpt.decoding.causal import end_of_text_ids
@@ -55,7 +56,7 @@ def main(argv: Sequence[str]) -> int:
     tokenizer = load_tokenizer(place)
     model = from_pretrained(place, dtype=cli.DTYPES[args.dtype])
     context, stride = _window_sizes(args, model.context)
-    start = [token for token in end_of_text_ids(model) if token in tokenizer.bytes_of][:1]
+    start = [*end_of_text_ids(model, tokenizer.bytes_of)[:1]]
     texts = {}
     for path in (file for name in args.files for file in text_files(name)):
         text = read_text(path)
@@ -66,19 +67,30 @@ def main(argv: Sequence[str]) -> int:
     if args.against_hf:
         predict["transformers"] = _transformers(args, place)
     settings = {"model": args.model, "context": context, "stride": stride, "dtype": args.dtype}
-    results = {
-        name: {
-            path: Score(sliding_nats(logits_of, ids, context, stride), len(ids) - 1, size)
-            for path, (ids, size) in texts.items()
-        }
-        for name, logits_of in predict.items()
-    }
+    results: dict[str, dict[str, Score]] = {}
+    for name, logits_of in predict.items():
+        with _progress(name, sum(len(ids) - 1 for ids, _ in texts.values())) as bar:
+            results[name] = {
+                path: Score(
+                    sliding_nats(logits_of, ids, context, stride, bar.update), len(ids) - 1, size
+                )
+                for path, (ids, size) in texts.items()
+            }
     _report(results, {**settings, "starts_after_end_of_text": bool(start)}, args.json)
     return 0
 
 
+def _progress(name: str, tokens: int) -> tqdm:
+    """A bar on stderr where that is a terminal, gone when it is full; nothing elsewhere."""
+    return tqdm(desc=name, total=tokens, unit=" tokens", unit_scale=True, disable=None, leave=False)
+
+
 def sliding_nats(
-    logits_of: Callable[[np.ndarray], np.ndarray], ids: np.ndarray, context: int, stride: int
+    logits_of: Callable[[np.ndarray], np.ndarray],
+    ids: np.ndarray,
+    context: int,
+    stride: int,
+    progress: Callable[[int], object] = lambda _: None,
 ) -> float:
     """Total nats of ids[1:], each predicted from what stands before it in its window.
 
@@ -87,6 +99,7 @@ def sliding_nats(
         ids: [N], N >= 2.
         context: length of a window, T at most.
         stride: predictions counted per window (all of the first one), 1 … context.
+        progress: called with the number of predictions that a batch has added.
 
     Raises:
         ValueError: fewer than two ids.
@@ -106,7 +119,9 @@ def sliding_nats(
         logits = logits_of(inputs)
         size = max(1, LOGITS_AT_ONCE // (T * logits.shape[-1]))
         loss, _ = cross_entropy_forward(logits[:, T - counted :], targets)
-        total += float(loss) * int((targets != -100).sum())
+        new = int((targets != -100).sum())
+        total += float(loss) * new
+        progress(new)
     return total
 
 
@@ -178,20 +193,12 @@ def _report(results: dict[str, dict[str, Score]], settings: dict[str, Any], as_j
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
-        prog=f"python -m {PROG}", description="Measure how well a model predicts texts, in NumPy."
-    )
+    parser = cli.new_parser(PROG, "Measure how well a model predicts texts, in NumPy.")
     add = parser.add_argument
     add("files", nargs="+", metavar="FILE", help="UTF-8 text files, or folders of .txt files")
-    add(
-        "--model",
-        default=cli.DEFAULT_MODEL,
-        help="a folder, weights/NAME, or a hub id (%(default)s)",
-    )
-    add("--revision", help="branch, tag or commit on the hub")
+    cli.add_model(parser)
     add("--context", type=int, metavar="N", help="length of a window (default: all it can read)")
     add("--stride", type=int, metavar="N", help="new predictions per window (half the context)")
-    add("--dtype", choices=cli.DTYPES, default="float32")
     add("--against-hf", action="store_true", help="the same through transformers, side by side")
     add("--json", action="store_true", help="one JSON object")
     return parser

@@ -1,7 +1,7 @@
 """`python -m npgpt.fill_mask "The cat [MASK] on the mat." --model …`: what may stand at a mask.
 
 Prints, for every mask in the text, the likeliest tokens of a BERT and their probabilities. Each
-mask is filled for itself: the others stay masks meanwhile.
+mask is filled by itself: the others stay masks.
 """
 
 from __future__ import annotations
@@ -39,8 +39,7 @@ def main(argv: Sequence[str]) -> int:
     _check(args)
     files: tuple[Files, ...] = ("tokenizer", "model") if args.ids is None else ("model",)
     place = find_supported("fill_mask", args.model, args.revision, files)
-    given = args.text if args.ids is None else args.ids
-    given = sys.stdin.read().rstrip("\n") if given == "-" else given
+    given = cli.text_or_stdin(args.text if args.ids is None else args.ids).rstrip("\n")
     if args.ids is None:  # before the weights are loaded: bad input should not wait for them
         pieces = load_word_pieces(place)
         ids, mask_id, mask = pieces.tokenizer.encode(given).ids, pieces.mask_id, pieces.mask_token
@@ -64,7 +63,8 @@ def fill_masks(
     Args:
         ids: [T], with [CLS] and [SEP] around the text.
 
-    Raises ValueError for ids that the model cannot read, and without an MLM head.
+    Raises:
+        ValueError: ids that the model cannot read; a model without an MLM head.
     """
     logits = model(np.asarray(ids))  # [T, V]
     found = {}
@@ -112,7 +112,7 @@ def _name(token: int, pieces: WordPieces | None) -> str:
 
 
 def _filled(ids: Sequence[int], position: int, token: int, pieces: WordPieces | None) -> str:
-    """The text with this one mask filled; other masks stay, [CLS] and [SEP] go."""
+    """The text with this one mask filled, without [CLS] and [SEP]; other masks stay."""
     filled = [*ids[:position], token, *ids[position + 1 :]]
     if pieces is None:
         return " ".join(map(str, filled))
@@ -126,8 +126,7 @@ def _filled(ids: Sequence[int], position: int, token: int, pieces: WordPieces | 
 
 
 def _check(args: argparse.Namespace) -> None:
-    if (args.text is None) == (args.ids is None):
-        raise ValueError('give either a text ("-" reads it from stdin) or --ids.')
+    cli.check_text_or_ids(args.text, args.ids)
     if args.top_k < 1:
         raise ValueError(f"--top-k must be at least 1, but is {args.top_k}.")
     if args.mask_id is not None and args.ids is None:
@@ -135,17 +134,13 @@ def _check(args: argparse.Namespace) -> None:
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
-        prog=f"python -m {PROG}", description="Fill the masks in a text with a BERT, in NumPy."
-    )
+    parser = cli.new_parser(PROG, "Fill the masks in a text with a BERT, in NumPy.")
     add = parser.add_argument
     add("text", nargs="?", metavar="TEXT", help='with [MASK] where to guess; "-" reads stdin')
     add("--ids", metavar="IDS", help="the text as token ids, [CLS] and [SEP] included")
     add("--mask-id", type=int, metavar="N", help=f"with --ids: the mask; default: {BERTS_MASK}")
-    add("--model", required=True, help="a folder, weights/NAME, or a hub id: bert-base-uncased")
-    add("--revision", help="branch, tag or commit on the hub")
+    cli.add_model(parser, "a folder, weights/NAME, or a hub id: bert-base-uncased", default=None)
     add("--top-k", type=int, default=5, metavar="K", help="how many tokens a mask; default: 5")
-    add("--dtype", choices=cli.DTYPES, default="float32")
     add("--json", action="store_true", help="one JSON object per mask, on a line of its own")
     return parser
 

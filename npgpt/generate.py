@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 
 from npgpt import cli
 from npgpt.decoding.causal import end_of_text_ids
+from npgpt.decoding.sampling import check_settings
 from npgpt.files.hub import Files
 from npgpt.models.auto import find_supported, from_pretrained
 
@@ -29,8 +30,7 @@ def main(argv: Sequence[str]) -> int:
     """Run the command; returns the exit code."""
     args = _parser().parse_args(argv)
     _check(args)
-    given = args.prompt if args.ids is None else args.ids
-    given = sys.stdin.read() if given == "-" else given
+    given = cli.text_or_stdin(args.prompt if args.ids is None else args.ids)
     files: tuple[Files, ...] = ("tokenizer", "model") if args.ids is None else ("model",)
     place = find_supported("generate", args.model, args.revision, files)
     if args.ids is None:  # before the weights are loaded: bad input should not wait for them
@@ -177,8 +177,8 @@ def _report(prompt_length: int, times: list[float], reason: str) -> None:
 
 
 def _check(args: argparse.Namespace) -> None:
-    if (args.prompt is None) == (args.ids is None):
-        raise ValueError('give either a prompt ("-" reads it from stdin) or --ids.')
+    cli.check_text_or_ids(args.prompt, args.ids, "prompt")
+    check_settings(args.temperature, args.top_k, args.top_p)
     if args.num_samples < 1:
         raise ValueError(f"--num-samples must be at least 1, but is {args.num_samples}.")
     if args.seed is not None and args.seed < 0:
@@ -187,23 +187,25 @@ def _check(args: argparse.Namespace) -> None:
         raise ValueError("--stop must not be empty; leave it out to stop at the end of text only.")
     if args.stop and args.ids is not None:
         raise ValueError("--stop looks for text, so it does not go with --ids.")
-    if args.num_samples > 1 and args.temperature == 0:
+    if args.temperature > 0:
+        return
+    if args.num_samples > 1:
         print(f"{PROG}: temperature 0 is greedy: all samples will be equal", file=sys.stderr)
+    sampling = {"--top-k": args.top_k, "--top-p": args.top_p, "--seed": args.seed}
+    if unused := [option for option, value in sampling.items() if value is not None]:
+        print(
+            f"{PROG}: temperature 0 is greedy and ignores {' and '.join(unused)}; to sample, add "
+            "--temperature 0.8, say",
+            file=sys.stderr,
+        )
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
-        prog=f"python -m {PROG}", description="Continue a text with a GPT-2 or a Llama, in NumPy."
-    )
+    parser = cli.new_parser(PROG, "Continue a text with a GPT-2 or a Llama, in NumPy.")
     add = parser.add_argument
     add("prompt", nargs="?", metavar="PROMPT", help='the text to continue; "-" reads stdin')
     add("--ids", metavar="IDS", help="the prompt as token ids (in: ids, out: ids; no vocabulary)")
-    add(
-        "--model",
-        default=cli.DEFAULT_MODEL,
-        help="a folder, weights/NAME, a hub id, a .gguf file, or smollm2 (%(default)s)",
-    )
-    add("--revision", help="branch, tag or commit on the hub")
+    cli.add_model(parser)
     add("--max-new-tokens", type=int, default=40, metavar="N", help="default: 40")
     add("--temperature", type=float, default=0.0, metavar="X", help="default: 0, greedy")
     add("--top-k", type=int, metavar="K", help="sample among the K likeliest tokens (0: all)")
@@ -214,7 +216,6 @@ def _parser() -> argparse.ArgumentParser:
     add("--ignore-eos", action="store_true", help="go on after end-of-text")
     add("--special", action="store_true", help="<|endoftext|> in the prompt is the token, not text")
     add("--slide", action="store_true", help="go on beyond the context: forget its older half")
-    add("--dtype", choices=cli.DTYPES, default="float32")
     add("--no-cache", action="store_true", help="compute everything anew for each token")
     add("--json", action="store_true", help="one JSON object per sample, on a line of its own")
     add("--verbose", action="store_true", help="timings on stderr")

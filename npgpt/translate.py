@@ -11,9 +11,11 @@ import json
 import sys
 import time
 from collections.abc import Sequence
+from pathlib import Path
 
 from npgpt import cli
-from npgpt.models.auto import find_supported, from_pretrained
+from npgpt.files.hub import Files
+from npgpt.models.auto import find_supported, from_pretrained, model_type
 from npgpt.models.transformer.model import Transformer
 from npgpt.text.seq2seq import Seq2SeqTokenizer, load_seq2seq_tokenizer
 
@@ -24,16 +26,20 @@ DEFAULT_MODEL = "Helsinki-NLP/opus-mt-en-zh"
 def main(argv: Sequence[str]) -> int:
     """Run the command; returns the exit code."""
     args = _parser().parse_args(argv)
-    if (args.text is None) == (args.ids is None):
-        raise ValueError('give either a text ("-" reads it from stdin) or --ids.')
-    place = find_supported("translate", args.model, args.revision, ("model",))
+    cli.check_text_or_ids(args.text, args.ids)
+
+    def files(place: Path) -> Sequence[Files]:
+        """Marian's vocabulary has files of its own, which ids do not need."""
+        spm = args.ids is None and model_type(place) == "marian"
+        return ("spm", "model") if spm else ("model",)
+
+    place = find_supported("translate", args.model, args.revision, files)
     model = from_pretrained(place, dtype=cli.DTYPES[args.dtype])
     if args.ids is not None:
         _write(model, None, None, cli.parse_ids(args.ids), args)
         return 0
-    text = sys.stdin.read() if args.text == "-" else args.text
-    tokenizer = load_seq2seq_tokenizer(args.model, model.config, revision=args.revision)
-    for line in text.splitlines():
+    tokenizer = load_seq2seq_tokenizer(place, model.config)
+    for line in cli.text_or_stdin(args.text).splitlines():
         if line.strip():
             _write(model, tokenizer, line, tokenizer.encode(line), args)
         elif not args.json:
@@ -69,18 +75,14 @@ def _write(
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
-        prog=f"python -m {PROG}", description="Translate with an encoder-decoder, in NumPy."
-    )
+    parser = cli.new_parser(PROG, "Translate with an encoder-decoder, in NumPy.")
     add = parser.add_argument
     add("text", nargs="?", metavar="TEXT", help='the text, line by line; "-" reads stdin')
     add("--ids", metavar="IDS", help="the source as ids, its end included (in: ids, out: ids)")
-    add("--model", default=DEFAULT_MODEL, help="a folder, weights/NAME, or a hub id (%(default)s)")
-    add("--revision", help="branch, tag or commit on the hub")
+    cli.add_model(parser, "a folder, weights/NAME, or a hub id (%(default)s)", DEFAULT_MODEL)
     add("--beams", type=int, metavar="N", help="beginnings kept in play (1: greedy)")
     add("--length-penalty", type=float, metavar="X", help="above 0 helps long translations")
     add("--max-new-tokens", type=int, metavar="N", help="default of all three: as the model says")
-    add("--dtype", choices=cli.DTYPES, default="float32")
     add("--no-cache", action="store_true", help="compute everything anew for each token")
     add("--json", action="store_true", help="one JSON object per line of text")
     add("--verbose", action="store_true", help="timings on stderr")

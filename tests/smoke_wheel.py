@@ -27,9 +27,10 @@ with tempfile.TemporaryDirectory() as folder:
     )
 assert done.stdout.split() == [str(i) for i in model.generate([1, 2, 3], 5)]
 
-# The model that ships came along, and is what commands take when no other is named.
+# The model that ships came along, and is what commands take when no other is named. The script that
+# the installation makes is the same as `python -m npgpt`.
 done = subprocess.run(
-    [sys.executable, "-m", "npgpt.generate", "The cat sat on the", "--json"],
+    [Path(sys.executable).with_name("npgpt"), "generate", "The cat sat on the", "--json"],
     capture_output=True,
     check=True,
     text=True,

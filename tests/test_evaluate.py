@@ -122,6 +122,29 @@ def test_the_table(model, tmp_path, capsys):
         ]  # fmt: skip
 
 
+def test_progress_on_a_terminal_alone(model, tmp_path, capsys, monkeypatch):
+    texts = [write_story(tmp_path, size, f"{size}.txt") for size in (40, 90)]
+    assert run("--model", model, *texts) == 0
+    printed, silent = capsys.readouterr()
+    assert silent == ""
+    monkeypatch.setattr("sys.stderr.isatty", lambda: True)
+    monkeypatch.setattr("tqdm.tqdm.monitor_interval", 0)  # starts no thread
+    assert run("--model", model, *texts) == 0
+    out, err = capsys.readouterr()
+    assert out == printed
+    assert err.startswith("\rnpgpt:   0%|")
+    assert "| 0.00/130 [" in err
+    assert err.endswith("\r")  # and the bar is gone
+
+
+def test_progress_counts_every_prediction_once(model, rng):
+    gpt2 = npgpt.from_pretrained(model)
+    seen: list[int] = []
+    sliding_nats(gpt2, rng.integers(257, size=50), 8, 3, seen.append)
+    assert sum(seen) == 49
+    assert len(seen) > 1
+
+
 @pytest.mark.parametrize(
     ("options", "message"),
     [

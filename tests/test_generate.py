@@ -89,6 +89,26 @@ def test_samples_are_numbered_and_their_seeds_count_on(run, folder):
     assert "equal" in run("x", "--model", folder, "--num-samples", 2)[2]
 
 
+@pytest.mark.parametrize(
+    ("options", "ignored"),
+    [
+        (("--top-p", 0.9), "--top-p"),
+        (("--seed", 1, "--json"), "--seed"),
+        (("--seed", 1, "--top-k", 3, "--temperature", 0), "--top-k and --seed"),
+    ],
+)
+def test_sampling_options_without_a_temperature_are_named(run, folder, options, ignored):
+    arguments = ("ab", "--model", folder, "--max-new-tokens", 5)
+    greedy = run(*arguments, *(("--json",) if "--json" in options else ()))
+    code, out, err = run(*arguments, *options)
+    assert (code, out, "") == greedy
+    assert err == (
+        f"npgpt.generate: temperature 0 is greedy and ignores {ignored}; "
+        "to sample, add --temperature 0.8, say\n"
+    )
+    assert run(*arguments, *options, "--temperature", 1)[2] == ""
+
+
 def test_prompt_from_stdin_is_taken_to_the_letter(run, folder, monkeypatch):
     monkeypatch.setattr(sys, "stdin", io.StringIO("ab\n"))
     sample = json.loads(run("-", "--model", folder, "--max-new-tokens", 1, "--json")[1])

@@ -6,6 +6,7 @@ import ast
 import subprocess
 import sys
 from collections.abc import Iterator
+from importlib.metadata import requires
 from importlib.util import resolve_name
 from pathlib import Path
 from typing import NamedTuple
@@ -32,7 +33,7 @@ MAY_IMPORT = {
     "generate": ("cli", "decoding", "files", "models", "text"),
     "evaluate": ("cli", "ops", "decoding", "files", "models", "text"),
     "fill_mask": ("cli", "ops", "files", "models", "text"),
-    "translate": ("cli", "models", "text"),
+    "translate": ("cli", "files", "models", "text"),
     "__init__": ("models", "text"),
     "__main__": ("cli", *COMMANDS),
 }
@@ -136,6 +137,12 @@ def test_other_packages_stay_in_their_places() -> None:
             if own not in OUTSIDE.get(top, ()) or not (i.lazy or top in AT_THE_TOP):
                 wrong.append(f"{name} imports {i.name}")
     assert wrong == []
+
+
+def test_the_package_that_is_not_declared_comes_with_one_that_is() -> None:
+    """Progress bars are tqdm's, and huggingface_hub cannot be installed without it."""
+    wanted = requires("huggingface_hub") or []
+    assert [each for each in wanted if each.startswith("tqdm") and "extra" not in each]
 
 
 def test_operations_need_nothing_but_numpy() -> None:

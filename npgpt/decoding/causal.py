@@ -6,7 +6,7 @@ the same tokens; their logits differ by rounding only.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Container, Iterator
 from typing import Any, Protocol
 
 import numpy as np
@@ -113,11 +113,21 @@ def _tokens(
         mask = np.concatenate([mask, np.ones_like(mask[..., :1])], axis=-1)
 
 
-def end_of_text_ids(model: LanguageModel) -> tuple[int, ...]:
-    """The configuration's eos_token_id, as far as the vocabulary has it."""
-    eos = model.config.eos_token_id
-    candidates = eos if isinstance(eos, list) else [eos]
-    return tuple(i for i in candidates if i is not None and 0 <= i < model.config.vocab_size)
+def end_of_text_ids(
+    model: LanguageModel, vocabulary: Container[int] | None = None
+) -> tuple[int, ...]:
+    """The configuration's eos_token_id, as far as model and vocabulary have it."""
+    known = range(model.config.vocab_size)
+    return tuple(
+        i
+        for i in as_ids(model.config.eos_token_id)
+        if i in known and (vocabulary is None or i in vocabulary)
+    )
+
+
+def as_ids(value: int | list[int] | None) -> tuple[int, ...]:
+    """The ids of a configuration's field that is an id, a list of ids, or null."""
+    return () if value is None else tuple(value) if isinstance(value, list) else (value,)
 
 
 def _check_prompt(ids: Any, attention_mask: Any) -> tuple[np.ndarray, np.ndarray]:

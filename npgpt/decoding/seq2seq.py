@@ -8,12 +8,12 @@ repeated n-grams.
 
 from __future__ import annotations
 
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
+from npgpt.decoding.causal import as_ids
 from npgpt.decoding.kv_cache import KVCache
-from npgpt.decoding.seq2seq_settings import Settings, search_settings
 from npgpt.ops.softmax import log_softmax
 
 CrossKV = list[tuple[np.ndarray, np.ndarray]]  # of every decoder layer
@@ -31,6 +31,21 @@ class EncoderDecoder(Protocol):
         self, ids: Any, cross_kv: CrossKV, attention_mask: Any = None, kv: KVCache | None = None
     ) -> np.ndarray: ...
     def new_kv_cache(self, batch: tuple[int, ...], capacity: int) -> KVCache: ...
+
+
+class Settings(NamedTuple):
+    """How to search: what was asked for, else what the model's configuration says."""
+
+    max_new_tokens: int
+    num_beams: int
+    length_penalty: float
+    early_stopping: bool | str
+    use_cache: bool
+    stops: tuple[int, ...]
+    banned: tuple[int, ...]
+    first: int | None  # the token that must come first, if any
+    last: tuple[int, ...]  # those of which one must come last, where nothing else ended the target
+    renormalize: bool  # whether the tokens that may come share the probability of those that not
 
 
 def generate(
@@ -67,7 +82,7 @@ def generate(
     Raises:
         ValueError: bad settings; ids that cannot be read.
     """
-    settings = search_settings(
+    settings = _search_settings(
         model.config, max_new_tokens, num_beams, length_penalty, early_stopping, use_cache
     )
     ids = np.asarray(input_ids)
@@ -87,6 +102,42 @@ def generate(
             for row in rows
         ]
     return written[0] if ids.ndim == 1 else written
+
+
+def _search_settings(
+    config: Any,
+    max_new_tokens: int | None,
+    num_beams: int | None,
+    length_penalty: float | None,
+    early_stopping: bool | str | None,
+    use_cache: bool,
+) -> Settings:
+    """The arguments of `generate`, and for None what the configuration says."""
+    if max_new_tokens is None:
+        max_new_tokens = config.max_position_embeddings
+        if config.max_length is not None:
+            max_new_tokens = min(max_new_tokens, config.max_length - 1)
+    num_beams = config.num_beams if num_beams is None else num_beams
+    for name, value in (("max_new_tokens", max_new_tokens), ("num_beams", num_beams)):
+        if type(value) is not int or value < 1:
+            raise ValueError(f"{name} must be a whole number of at least 1, but is {value!r}.")
+    early_stopping = config.early_stopping if early_stopping is None else early_stopping
+    if early_stopping not in (True, False, "never"):
+        raise ValueError(
+            f'early_stopping must be True, False or "never", but is {early_stopping!r}.'
+        )
+    return Settings(
+        max_new_tokens,
+        num_beams,
+        config.length_penalty if length_penalty is None else length_penalty,
+        early_stopping,
+        use_cache,
+        as_ids(config.eos_token_id),
+        config.banned_ids,
+        config.forced_bos_token_id,
+        as_ids(config.forced_eos_token_id),
+        config.renormalize_logits,
+    )
 
 
 def _greedy(

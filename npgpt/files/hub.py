@@ -41,7 +41,7 @@ def find_model(
     name: str | os.PathLike[str],
     revision: str | None = None,
     *,
-    files: Sequence[Files] = ("model",),
+    files: Sequence[Files] | Callable[[Path], Sequence[Files]] = ("model",),
     check: Callable[[Path], object] | None = None,
 ) -> Path:
     """The place of a model: its folder, downloaded if need be, or its `.gguf` file.
@@ -52,7 +52,8 @@ def find_model(
             or the id of a repository on the hub.
         revision: a branch, tag or commit of that repository; None is its main branch.
         files: what to download, in this order: "config" the configuration alone, "tokenizer" the
-            vocabulary, "model" configuration and weights, "spm" Marian's vocabulary.
+            vocabulary, "model" configuration and weights, "spm" Marian's vocabulary; or a function
+            that says so, once it is given the place with config.json.
         check: called with the place once its config.json is there, before anything larger is
             downloaded; what it raises is raised.
 
@@ -69,7 +70,7 @@ def find_model(
             config = FETCH["config"](name, revision)
             check(config)
             revision = config.name
-        for kind in files:
+        for kind in files(_fetch_config(name, revision)) if callable(files) else files:
             place = FETCH[kind](name, revision)
             revision = place.name  # all files come from one commit, should `main` move meanwhile
         assert place is not None

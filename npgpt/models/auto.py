@@ -6,7 +6,7 @@ Where it lies is found by `files/hub.py`; each architecture's `checkpoint.py` re
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -66,7 +66,7 @@ def find_supported(
     command: str,
     name: str | os.PathLike[str],
     revision: str | None = None,
-    files: Sequence[Files] = ("tokenizer", "model"),
+    files: Sequence[Files] | Callable[[Path], Sequence[Files]] = ("tokenizer", "model"),
 ) -> Path:
     """The place of a model, see `find_model`, on which a command works.
 

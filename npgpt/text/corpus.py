@@ -1,11 +1,7 @@
-"""Text files (UTF-8) -> token ids, which are kept beside them until file or tokenizer change.
-
-All ids are in memory at once; windows and batches of them are made in `train/windows.py`.
-"""
+"""Text files -> token ids. Leaves out formats other than UTF-8 text, corpora larger than memory."""
 
 from __future__ import annotations
 
-import contextlib
 import hashlib
 import os
 from collections.abc import Sequence
@@ -14,12 +10,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from npgpt.files.atomic import replacing
-
 if TYPE_CHECKING:
     from npgpt.text.tokenizer import Tokenizer
-
-SUFFIX = ".ids.npy"
 
 
 def text_files(path: str | os.PathLike[str]) -> list[Path]:
@@ -60,75 +52,43 @@ def read_ids(
     *,
     end_of_text: int | None = None,
     special: bool = False,
-    spare_folder: Path | None = None,
 ) -> np.ndarray:
     """The ids of all files, one after the other.
-
-    Each file's ids are kept beside it as `NAME.….ids.npy` and read from there as long as neither
-    the file nor the tokenizer changes.
 
     Args:
         end_of_text: the id put before the first file, between files, and after the last one.
         special: `<|endoftext|>` in a text is the token; otherwise it is plain text.
-        spare_folder: where to keep ids if the files' own folder cannot be written.
 
     Returns:
         ids [N], uint16 where every id of the vocabulary fits, else uint32.
+
+    Raises:
+        ValueError: a file that `read_text` refuses, or that the vocabulary cannot write.
     """
     dtype = np.dtype(np.uint16 if max(tokenizer.bytes_of) < 2**16 else np.uint32)
     mark = np.array([] if end_of_text is None else [end_of_text], dtype)
-    key = _tokenizer_key(tokenizer, special)
     parts = [mark]
     for file in files:
-        parts += [_file_ids(file, tokenizer, key, dtype, special, spare_folder), mark]
+        text = read_text(file)
+        try:
+            ids = tokenizer.encode(text, allowed_special="all" if special else frozenset())
+        except ValueError as error:
+            raise ValueError(f"{file}: {error}") from None
+        parts += [np.array(ids, dtype), mark]
     return np.concatenate(parts)
 
 
-def _file_ids(
-    file: Path,
-    tokenizer: Tokenizer,
-    key: str,
-    dtype: np.dtype,
-    special: bool,
-    spare_folder: Path | None,
-) -> np.ndarray:
-    text = read_text(file)
-    content = hashlib.sha256(text.encode("utf-8")).hexdigest()[:16]
-    folders = [file.parent, *([] if spare_folder is None else [spare_folder])]
-    for folder in folders:
-        with contextlib.suppress(OSError, ValueError, EOFError):  # a damaged file is made anew
-            ids = np.load(folder / f"{file.name}.{key}-{content}{SUFFIX}", allow_pickle=False)
-            if ids.dtype == dtype and ids.ndim == 1:
-                return ids
-    try:
-        encoded = tokenizer.encode(text, allowed_special="all" if special else frozenset())
-    except ValueError as error:
-        raise ValueError(f"{file}: {error}") from None
-    ids = np.array(encoded, dtype)
-    for folder in folders:
-        with contextlib.suppress(OSError):
-            _keep(folder, file.name, f"{key}-{content}", ids)
-            break
-    return ids
+def source_key(tokenizer: Tokenizer, special: bool, *groups: Sequence[Path]) -> str:
+    """A fingerprint of what `read_ids` makes ids from: the vocabulary and the bytes of all files.
 
-
-def _keep(folder: Path, name: str, key: str, ids: np.ndarray) -> None:
-    """Store ids under their key, and delete those of the file's earlier content."""
-    path = folder / f"{name}.{key}{SUFFIX}"
-    with replacing(path) as (temporary,), temporary.open("wb") as file:
-        np.save(file, ids)
-    prefix = f"{name}.{key.partition('-')[0]}-"
-    for other in folder.iterdir():
-        if other.name.startswith(prefix) and other.name.endswith(SUFFIX) and other != path:
-            other.unlink()
-
-
-def _tokenizer_key(tokenizer: Tokenizer, special: bool) -> str:
-    """Eight characters that change with everything that the ids of a text depend on."""
+    Args:
+        groups: files that are read together, such as those to train on and those held out.
+    """
     ranks = sorted((token, text.hex()) for token, text in tokenizer.bytes_of.items())
     names = sorted(tokenizer.special_tokens_set), sorted(tokenizer.added_words)
-    described = repr((ranks, names, special)).encode("utf-8", errors="surrogatepass")
-    return hashlib.sha256(described).hexdigest()[:8]
+    contents = [[hashlib.sha256(file.read_bytes()).hexdigest() for file in g] for g in groups]
+    described = repr((ranks, names, special, contents)).encode("utf-8", errors="surrogatepass")
+    return hashlib.sha256(described).hexdigest()
 
 
 def ids_key(*ids: np.ndarray) -> str:

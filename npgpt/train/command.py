@@ -33,7 +33,7 @@ from npgpt.train.mpi import Ranks
 from npgpt.train.options import parser
 from npgpt.train.setup import Run, prepare
 from npgpt.train.state import STATE, export_model
-from npgpt.train.steps import Recipe, Report, evaluate_held_out, training_steps
+from npgpt.train.steps import Report, evaluate_held_out, training_steps
 from npgpt.train.windows import windows_per_epoch
 
 PROG = "npgpt.train"
@@ -46,18 +46,18 @@ def main(argv: Sequence[str]) -> int:
     given = vars(parser(PROG).parse_args(argv))
     folder, resume = Path(given.pop("out")), given.pop("resume", False)
     ranks = mpi.connect()
+    given["ranks"] = 1 if ranks is None else ranks.size
     if ranks is None:
-        return _lead(prepare(folder, {**given, "ranks": 1}, resume))
-    given["ranks"] = ranks.size
+        return _rank_zero(prepare(folder, given, resume))
     run = ranks.first_then_others(
         lambda: prepare(folder, given, resume), lambda: prepare(folder, given, resume=True)
     )
     with ranks.all_or_none(PROG):
-        return _lead(run, ranks) if ranks.rank == 0 else _follow(run, ranks)
+        return _rank_zero(run, ranks) if ranks.rank == 0 else _worker(run, ranks)
 
 
-def _lead(run: Run, ranks: Ranks | None = None) -> int:
-    """Do the steps that are left; returns the exit code."""
+def _rank_zero(run: Run, ranks: Ranks | None = None) -> int:
+    """Do the steps that are left, and write and print; returns the exit code."""
     prompt = _prompt(run)
     _introduce(run)
     if run.step == run.settings.steps:
@@ -76,7 +76,7 @@ def _lead(run: Run, ranks: Ranks | None = None) -> int:
     return 128 + caught[0] if caught else 0
 
 
-def _follow(run: Run, ranks: Ranks) -> int:
+def _worker(run: Run, ranks: Ranks) -> int:
     """The steps of a rank that writes nothing; returns the exit code."""
     with _stop_signals() as caught:
         try:
@@ -89,8 +89,8 @@ def _follow(run: Run, ranks: Ranks) -> int:
 
 
 def _steps(run: Run, ranks: Ranks | None) -> Iterator[Report]:
-    recipe = Recipe(**{name: getattr(run.settings, name) for name in Recipe._fields})
-    return training_steps(run.model, run.optimizer, run.ids, recipe, done=run.step, ranks=ranks)
+    recipe, ids = run.settings.recipe, run.texts.ids
+    return training_steps(run.model, run.optimizer, ids, recipe, done=run.step, ranks=ranks)
 
 
 def _train(
@@ -103,7 +103,7 @@ def _train(
         for report in _steps(run, ranks):
             step, last = report.step, report.step == settings.steps
             measured: tuple[float | None, float | None] = (None, None)
-            if len(run.held_out) and (last or _due(step, settings.eval_every)):
+            if len(run.texts.held_out) and (last or _due(step, settings.eval_every)):
                 measured = _evaluate(run, report)
             seconds = run.seconds + time.monotonic() - start
             row = (step, step * size, report.lr, report.norm, report.loss, *measured, seconds)
@@ -129,7 +129,7 @@ def _evaluate(run: Run, report: Report) -> tuple[float, float]:
     sizes = token_sizes(run.tokenizer, run.model.rows)
     held_out = evaluate_held_out(
         run.model,
-        run.held_out,
+        run.texts.held_out,
         sizes,
         context=run.settings.context,
         batch_size=run.settings.batch_size,
@@ -160,26 +160,29 @@ def _prompt(run: Run) -> list[int]:
     """Where samples start: end-of-text and the prompt given, or else the first training token."""
     start = [] if run.end_of_text is None else [run.end_of_text]
     ids = start + run.tokenizer.encode(run.settings.sample_prompt)
-    return ids or [int(run.ids[0])]
+    return ids or [int(run.texts.ids[0])]
 
 
 def _introduce(run: Run) -> None:
-    settings = run.settings
+    settings, (ids, held_out) = run.settings, run.texts
     windows = settings.steps * settings.batch_size * settings.grad_accum * settings.ranks
-    epochs = windows / windows_per_epoch(len(run.ids), settings.context)
+    epochs = windows / windows_per_epoch(len(ids), settings.context)
     print(
-        f"{run.model.num_params():,} parameters; {len(run.ids):,} tokens to train on, "
-        f"{len(run.held_out):,} held out; {settings.steps:,} steps of {_tokens_per_step(run):,} "
+        f"{run.model.num_params():,} parameters; {len(ids):,} tokens to train on, "
+        f"{len(held_out):,} held out; {settings.steps:,} steps of {_tokens_per_step(run):,} "
         f"tokens, {epochs:.2f} epochs",
         flush=True,
     )
-    if run.step:
-        print(f"going on after step {run.step} ({clock(run.seconds)} so far)", flush=True)
+    so_far = f"after step {run.step} ({clock(run.seconds)} so far)"
+    if run.step == settings.steps:
+        print(f"finished {so_far}; to extend it, resume it with --steps N, N above {run.step}")
+    elif run.step:
+        print(f"going on {so_far}", flush=True)
 
 
 def _tokens_per_step(run: Run) -> int:
     s = run.settings
-    return int(s.batch_size * s.grad_accum * s.context * s.ranks)
+    return s.batch_size * s.grad_accum * s.context * s.ranks
 
 
 def _due(step: int, every: int) -> bool:
@@ -188,7 +191,7 @@ def _due(step: int, every: int) -> bool:
 
 @contextlib.contextmanager
 def _stop_signals() -> Iterator[list[int]]:
-    """The signals that asked to stop, as they come in; the second one stops at once."""
+    """The signals that asked to stop, as they come in; the second one interrupts the step."""
     caught: list[int] = []
 
     def catch(number: int, _frame: Any) -> None:

@@ -1,7 +1,4 @@
-"""What a run tells: a line of progress on stderr, `log.csv`, and its curve as `loss.png`.
-
-The curve needs the extra `plot` and is left out without it.
-"""
+"""What a run reports: progress on stderr, `log.csv`, and its curve as `loss.png` (extra `plot`)."""
 
 from __future__ import annotations
 
@@ -11,12 +8,11 @@ import io
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TextIO
+from typing import Any, TextIO
+
+from tqdm import tqdm
 
 from npgpt.files.atomic import replacing
-
-if TYPE_CHECKING:
-    from tqdm import tqdm
 
 LOG, PLOT = "log.csv", "loss.png"
 COLUMNS = (
@@ -33,7 +29,7 @@ PLAIN_INTERVAL = 30.0  # seconds between lines where stderr is no terminal
 
 
 def open_log(folder: Path, step: int) -> TextIO:
-    """`log.csv`, open behind the row of `step`; what a killed run wrote beyond it is dropped."""
+    """`log.csv`, open for the row after `step`; rows of later steps, which were lost, go."""
     path = folder / LOG
     rows = [row for row in read_log(folder) if int(row["step"]) <= step]
     with (
@@ -53,7 +49,7 @@ def write_row(log: TextIO, values: Sequence[object]) -> None:
 
 
 def read_log(folder: Path) -> list[dict[str, str]]:
-    """The rows of `log.csv`, but for one that a kill cut off; none if there is no file."""
+    """The rows of `log.csv`, without one that a kill cut off; none if there is no file."""
     path = folder / LOG
     if not path.is_file():
         return []
@@ -63,7 +59,7 @@ def read_log(folder: Path) -> list[dict[str, str]]:
 
 
 def plot_log(folder: Path) -> bool:
-    """Draw the losses of `log.csv` into `loss.png`; False, and nothing else, without matplotlib."""
+    """Draw the losses of `log.csv` into `loss.png`; False without matplotlib."""
     if importlib.util.find_spec("matplotlib") is None:
         return False
     from matplotlib.figure import Figure
@@ -84,9 +80,7 @@ def plot_log(folder: Path) -> bool:
 
 
 def progress_bar(done: int, steps: int, tokens_per_step: int) -> tqdm:
-    """A bar on stderr that counts tokens; where that is no terminal, a plain line now and then."""
-    from tqdm import tqdm  # which huggingface_hub brings along
-
+    """A bar on stderr that counts tokens; where that is no terminal, a line every 30 seconds."""
     options: dict[str, Any] = {
         "initial": done * tokens_per_step,
         "total": steps * tokens_per_step,
@@ -106,12 +100,12 @@ def progress_bar(done: int, steps: int, tokens_per_step: int) -> tqdm:
 
 
 def progress_text(step: int, steps: int, loss: float | None = None) -> str:
-    """The words before the bar."""
+    """What stands before the bar."""
     return f"step {step:,}/{steps:,}" + ("" if loss is None else f", loss {loss:.4f}")
 
 
 class _PlainLines(io.TextIOBase):
-    """Passes what a bar draws over and over to stderr, each state a line of its own."""
+    """Passes what a bar draws on to stderr, each state as a line of its own."""
 
     def write(self, text: str) -> int:
         if line := text.strip():
@@ -121,8 +115,6 @@ class _PlainLines(io.TextIOBase):
 
 def say(text: str) -> None:
     """Print text to stdout without spoiling the bar."""
-    from tqdm import tqdm
-
     tqdm.write(text)
     sys.stdout.flush()
 

@@ -1,7 +1,4 @@
-"""What BERT is trained on: some tokens of a text are asked for, most of them hidden (chapter 3).
-
-Leaves out: whole-word masking, pairs of sentences.
-"""
+"""What BERT is trained on: it predicts some tokens of a text, most of them hidden (chapter 3)."""
 
 from __future__ import annotations
 
@@ -11,7 +8,7 @@ import numpy as np
 
 from npgpt.ops.cross_entropy import IGNORE_INDEX
 
-HIDDEN, REPLACED = 0.8, 0.1  # of the tokens asked for; the rest stays as it is
+HIDDEN, REPLACED = 0.8, 0.1  # of the tokens to predict; the rest stays as it is
 
 
 def mask_tokens(
@@ -23,23 +20,23 @@ def mask_tokens(
     special_ids: Collection[int] = (),
     fraction: float = 0.15,
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Ask for a fraction of the tokens, by the 80/10/10 rule of BERT (Devlin et al. 2018, 3.1).
+    """Choose tokens to predict, and hide them by the rule of BERT (Devlin et al. 2018, 3.1).
 
-    Of the tokens asked for, 80 % become the mask, so that the model has to use the others; 10 %
-    become a random token, so that it may not trust what it reads; 10 % stay, because no text that
-    it will read later has masks everywhere.
+    Of the tokens to predict, 80 % become the mask, so that the model has to use the others; 10 %
+    become a random token, so that it must not trust what it reads; 10 % stay, because the texts
+    that it will read later are not full of masks.
 
     Args:
         ids: [...] integers.
         rng: draws which tokens, what becomes of them, and the random ones.
         mask_id: the mask's id.
         vocab_size: V; random tokens are drawn from 0..V-1 without the special ones.
-        special_ids: never asked for, never drawn: padding, [CLS], [SEP]. The mask is always one.
-        fraction: probability that a token is asked for.
+        special_ids: never predicted, never drawn: padding, [CLS], [SEP]. The mask is always one.
+        fraction: probability that a token is to be predicted.
 
     Returns:
-        What the model reads, like ids, and the targets, like ids: the token where one is asked for,
-        -100 elsewhere. A short text may have no target at all.
+        What the model reads, like ids, and the targets, like ids: the token where one is to be
+        predicted, -100 elsewhere. A short text may have no target at all.
 
     Raises:
         ValueError: a fraction outside [0, 1], or no token that is not special.
@@ -50,9 +47,9 @@ def mask_tokens(
     ordinary = np.setdiff1d(np.arange(vocab_size), special)
     if not ordinary.size:
         raise ValueError(f"all {vocab_size} tokens of the vocabulary are special.")
-    asked = (rng.random(ids.shape) < fraction) & ~np.isin(ids, special)
+    chosen = (rng.random(ids.shape) < fraction) & ~np.isin(ids, special)
     fate = rng.random(ids.shape)
     drawn = rng.choice(ordinary, ids.shape).astype(ids.dtype)
-    read = np.where(asked & (fate < HIDDEN), ids.dtype.type(mask_id), ids)
-    read = np.where(asked & (fate >= HIDDEN) & (fate < HIDDEN + REPLACED), drawn, read)
-    return read, np.where(asked, ids, ids.dtype.type(IGNORE_INDEX))
+    read = np.where(chosen & (fate < HIDDEN), ids.dtype.type(mask_id), ids)
+    read = np.where(chosen & (fate >= HIDDEN) & (fate < HIDDEN + REPLACED), drawn, read)
+    return read, np.where(chosen, ids, ids.dtype.type(IGNORE_INDEX))

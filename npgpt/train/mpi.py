@@ -1,8 +1,8 @@
 """Training by several processes, on one machine or many, through MPI (extra `mpi`).
 
 Every rank holds the whole model and reads its own windows of each step; gradients are averaged with
-one all-reduce, so that all ranks make the same update. Rank 0 alone writes. Leaves out sharding of
-model or optimizer, and overlapping the all-reduce with the backward pass.
+one all-reduce, so that all ranks make the same update. Rank 0 alone writes. Neither model nor
+optimizer is sharded.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ T = TypeVar("T")
 
 
 class Ranks:
-    """All processes of a run, as one of them sees them.
+    """The processes of a run, seen from one of them.
 
     Attributes:
         rank: number of this process, from 0.
@@ -54,16 +54,16 @@ class Ranks:
             np.divide(piece, total, out=grad)
         return float(buffer[0]) / total
 
-    def any(self, wish: bool) -> bool:
-        """Whether any rank wishes it."""
-        wishes = np.array([wish], np.float64)
-        self._add_up(wishes)
-        return bool(wishes[0])
+    def any(self, mine: bool) -> bool:
+        """Whether it is true on any rank."""
+        count = np.array([mine], np.float64)
+        self._add_up(count)
+        return bool(count[0])
 
     def first_then_others(self, first: Callable[[], T], others: Callable[[], T]) -> T:
         """Rank 0 calls `first`; when it is done, the other ranks call `others`.
 
-        What one of them raises is raised there, and every other rank exits with code 2 in silence.
+        What one of them raises is raised on that rank; all others exit in silence, with code 2.
         """
         result, error = None, None
         for mine, call in ((self.rank == 0, first), (self.rank > 0, others)):
@@ -79,7 +79,7 @@ class Ranks:
 
     @contextlib.contextmanager
     def all_or_none(self, prog: str) -> Iterator[None]:
-        """End all ranks when this one fails, for the others would wait for it for ever."""
+        """End all ranks when this one fails; the others would wait for it forever."""
         try:
             yield
         except FloatingPointError:  # which all ranks meet in the same step

@@ -1,9 +1,7 @@
-"""AdamW, clipping by the global norm, and the learning rate's schedule, all written out.
+"""AdamW, clipping by the global norm, and the schedule of the learning rate, written out.
 
 State lives in plain dicts keyed like the parameters. Everything happens in place and in pieces that
 stay in the processor's cache, so that no step allocates anything of the size of the model.
-
-Leaves out: other optimizers, parameter groups beyond "decays or not", mixed precision.
 """
 
 from __future__ import annotations
@@ -65,7 +63,7 @@ def adamw_step(
         params, grads: same names and shapes; params must lie in C order.
         step: t, counted from 1.
         lr: learning rate of this step.
-        weight_decay: λ, for the parameters that `decays` names.
+        weight_decay: λ, of the parameters of which `decays` is true.
 
     Raises:
         ValueError: a parameter does not lie in C order, so that it has no flat view to update.

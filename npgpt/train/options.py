@@ -1,187 +1,236 @@
-"""The options of `python -m npgpt.train`: defaults, checks, what resuming allows."""
+"""The settings of a training run: for each its option, default and range, and whether a resumed run
+may change it.
+"""
+
+# ruff: noqa: RUF009  (the calls in `Settings` make fields)
 
 from __future__ import annotations
 
 import argparse
 import math
-from typing import Any
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, fields, replace
+from functools import partial
+from itertools import groupby
+from typing import Any, get_args, get_type_hints
 
 from npgpt import cli
 from npgpt.models.gpt2.config import PRESETS as GPT2_PRESETS
+from npgpt.train.steps import Recipe
 
 PRESETS = {  # blocks, heads, width, context
     "nano": (4, 4, 128, 128),
     "tiny": (6, 4, 256, 256),
     **{name: (c.n_layer, c.n_head, c.n_embd, c.n_positions) for name, c in GPT2_PRESETS.items()},
 }
-SIZES = ("n_layer", "n_head", "n_embd", "context")
-DEFAULTS: dict[str, Any] = {
-    "preset": None,
-    **dict.fromkeys(SIZES),
-    "vocab_from": None,
-    "init": None,
-    "val": None,
-    "val_fraction": None,
-    "special": False,
-    "dtype": "float32",
-    "save_dtype": None,
-    "steps": 2000,
-    "batch_size": 16,
-    "grad_accum": 1,
-    "lr": None,
-    "min_lr": None,
-    "warmup": None,
-    "weight_decay": 0.1,
-    "beta1": 0.9,
-    "beta2": 0.99,
-    "clip": 1.0,
-    "dropout": 0.0,
-    "seed": 0,
-    "eval_every": 250,
-    "eval_batches": 20,
-    "save_every": 250,
-    "sample_every": 500,
-    "sample_prompt": "",
-    "time_limit": None,
-    "ranks": 1,
+# How argparse reads a setting of each type.
+ARGUMENTS: dict[Any, dict[str, Any]] = {
+    bool: {"action": "store_true"},
+    int: {"type": int, "metavar": "N"},
+    float: {"type": float, "metavar": "X"},
+    list[str]: {"nargs": "+", "metavar": "PATH"},
 }
-# What a resumed run may change, for it does not touch the weights. The data may have moved: its
-# content is compared instead.
-CHANGEABLE = {
-    "data", "val", "save_dtype", "eval_every", "eval_batches", "save_every", "sample_every",
-    "sample_prompt", "time_limit",
-}  # fmt: skip
 
 
-def new_settings(given: dict[str, Any]) -> argparse.Namespace:
-    """All settings of a new run: what was given, presets and defaults for the rest.
+def _setting(
+    group: str | None,
+    default: Any,
+    help: str | None = None,
+    low: float | None = None,
+    below: float = math.inf,
+    *,
+    changeable: bool = False,
+    **argument: Any,
+) -> Any:
+    """A field of `Settings`.
+
+    Args:
+        group: of the option in --help; None: there is no option.
+        default: the value, or a function of the settings given and those that stand before it.
+        low, below: the range of a number, without `below` itself; low None: it is no number.
+        changeable: whether a resumed run may change it, because the weights do not depend on it.
+        argument: what `add_argument` needs beyond the field's type.
+    """
+    return field(
+        metadata={
+            "group": group,
+            "default": default if callable(default) else lambda _: default,
+            "low": low,
+            "below": below,
+            "changeable": changeable,
+            "argument": {"help": help, **argument},
+        }
+    )
+
+
+def _size(index: int, with_init: int | None = None) -> Callable[[Mapping[str, Any]], int | None]:
+    """The default of a size: the preset's, or `with_init` where a checkpoint brings the sizes."""
+    return lambda s: with_init if s.get("init") else PRESETS[s["preset"] or "nano"][index]
+
+
+_text, _model = partial(_setting, "text"), partial(_setting, "model")
+_optimizer = partial(_setting, "optimizer")
+_report = partial(_setting, "evaluation, samples, checkpoints", changeable=True)
+
+
+@dataclass(frozen=True)
+class Settings:
+    """All settings of a run, as options are named; the file of its state keeps them."""
+
+    # The texts may have moved: a resumed run compares their content instead.
+    data: str = _text(
+        None, "a UTF-8 text file, or a folder of .txt files", changeable=True, metavar="PATH"
+    )
+    val: list[str] | None = _text(
+        None, "held-out texts; those within --data are left out", changeable=True
+    )
+    val_fraction: float = _text(
+        lambda s: 0.0 if s["val"] else 0.1, "or hold out the end of --data (0.1)", 0, 1
+    )
+    special: bool = _text(False, "<|endoftext|> in a text is the token, not text")
+
+    preset: str | None = _model(
+        None, "sizes (nano); single ones can be overridden:", choices=[*PRESETS]
+    )
+    n_layer: int | None = _model(_size(0), low=1)
+    n_head: int | None = _model(_size(1), low=1)
+    n_embd: int | None = _model(_size(2), low=1)
+    context: int = _model(_size(3, with_init=0), low=2)  # 0 until --init's model is loaded
+    vocab_from: str | None = _model(
+        None, "a folder with vocabulary files (one id per byte)", metavar="FOLDER"
+    )
+    init: str | None = _model(
+        None, "fine-tune this: a folder, weights/NAME, or a hub id", metavar="MODEL"
+    )
+    dropout: float = _model(0.0, "everywhere where GPT-2 has it (0)", 0, 1, metavar="P")
+    dtype: str = _model("float32", "of parameters and moments (float32)", choices=[*cli.DTYPES])
+    save_dtype: str = _model(
+        lambda s: s["dtype"],
+        "of model.safetensors (--dtype)",
+        changeable=True,
+        choices=["float16", *cli.DTYPES],
+    )
+    seed: int = _model(0, "of everything random (0)", 0)
+
+    steps: int = _optimizer(2000, "updates (2000)", 1, changeable=True)
+    batch_size: int = _optimizer(16, "windows at a time (16)", 1)
+    grad_accum: int = _optimizer(1, "batches per update (1)", 1)
+    lr: float = _optimizer(
+        lambda s: 1e-3 if s["init"] is None else 3e-5,
+        "peak learning rate (1e-3; 3e-5 with --init)",
+        0,
+    )
+    min_lr: float = _optimizer(lambda s: s["lr"] / 10, "where the cosine ends (a tenth of --lr)", 0)
+    warmup: int = _optimizer(
+        lambda s: min(100, s["steps"] // 10), "steps of the rise (100, at most a tenth)", 0
+    )
+    weight_decay: float = _optimizer(0.1, "of matrices and embeddings only (0.1)", 0)
+    beta1: float = _optimizer(0.9, "AdamW's (0.9)", 0, 1)
+    beta2: float = _optimizer(0.99, "AdamW's (0.99)", 0, 1)
+    clip: float = _optimizer(1.0, "bound of the gradients' global norm (1; 0: none)", 0)
+
+    eval_every: int = _report(250, "steps between evaluations (250; 0: at the end)", 0)
+    eval_batches: int = _report(20, "held-out batches for each (20)", 1)
+    save_every: int = _report(250, "steps between saves (250; 0: at the end)", 0)
+    sample_every: int = _report(500, "steps between samples (500; 0: none)", 0)
+    sample_prompt: str = _report("", "what samples start with (end-of-text)", metavar="TEXT")
+    time_limit: float | None = _report(
+        None, "save and stop after so many minutes", 0, metavar="MIN"
+    )
+
+    ranks: int = _setting(None, 1, low=1)
+
+    @property
+    def recipe(self) -> Recipe:
+        """What of it decides about the weights, once the model and the text are there."""
+        return Recipe(**{name: getattr(self, name) for name in Recipe._fields})
+
+
+def new_settings(given: Mapping[str, Any]) -> Settings:
+    """The settings of a new run: what was given, presets and defaults for the rest.
 
     Raises ValueError, one sentence, for settings that are out of range or contradict each other.
     """
     if "data" not in given:
         raise ValueError("there is nothing to train on: name a text file or a folder with --data.")
-    settings = argparse.Namespace(**{**DEFAULTS, **given})
-    shape = [f"--{name.replace('_', '-')}" for name in ("preset", *SIZES[:3]) if name in given]
-    if settings.init is not None and shape:
-        raise ValueError(f"--init brings the model's sizes, so it does not go with {shape[0]}.")
-    if settings.init is None:
-        preset = PRESETS[settings.preset or "nano"]
-        for name, size in zip(SIZES, preset, strict=True):
-            if getattr(settings, name) is None:
-                setattr(settings, name, size)
-    if settings.val_fraction is None:
-        settings.val_fraction = 0.0 if settings.val else 0.1
-    elif settings.val:
+    sizes = [option_of(name) for name in ("preset", "n_layer", "n_head", "n_embd") if name in given]
+    if "init" in given and sizes:
+        raise ValueError(f"--init brings the model's sizes, so it does not go with {sizes[0]}.")
+    if given.get("val") and "val_fraction" in given:
         raise ValueError("give either --val or --val-fraction, not both.")
-    if settings.lr is None:
-        settings.lr = 1e-3 if settings.init is None else 3e-5
-    if settings.min_lr is None:
-        settings.min_lr = settings.lr / 10
-    if settings.warmup is None:
-        settings.warmup = min(100, settings.steps // 10)
-    if settings.save_dtype is None:
-        settings.save_dtype = settings.dtype
-    check(settings)
-    return settings
+    check_ranges(given)
+    values: dict[str, Any] = {}
+    for each in fields(Settings):
+        default = each.metadata["default"]({**given, **values})
+        values[each.name] = given.get(each.name, default)
+    return _checked(Settings(**values))
 
 
-def resumed_settings(saved: dict[str, Any], given: dict[str, Any]) -> argparse.Namespace:
-    """The settings of a run that goes on; ValueError for one that would change its way."""
-    for name, value in given.items():
-        before = saved.get(name, DEFAULTS.get(name))
-        if name not in CHANGEABLE and before != value:
-            option = "mpiexec -n" if name == "ranks" else f"--{name.replace('_', '-')}"
+def resumed_settings(before: Settings, given: Mapping[str, Any], done: int) -> Settings:
+    """The settings of a run that goes on after `done` steps; a time limit holds for one call only.
+
+    With other `steps` the learning rate follows, from here on, the schedule of a run that was
+    planned for so many from the beginning; nothing else depends on their number. Where the rate is
+    the same in both schedules, the weights therefore equal, bit for bit, those of the longer run.
+
+    Raises ValueError, one sentence, for a setting that the steps done do not allow.
+    """
+    for each in fields(Settings):
+        old = getattr(before, each.name)
+        if not each.metadata["changeable"] and given.get(each.name, old) != old:
             raise ValueError(
-                f"this run was started with {option} {before}, not {value}, "
+                f"this run was started with {option_of(each.name)} {old}, not {given[each.name]}, "
                 "and resumes only as it began; for another way start a new run with --init and a "
                 "new --out."
             )
-    # A limit holds for one sitting only.
-    settings = argparse.Namespace(**{**DEFAULTS, **saved, "time_limit": None, **given})
-    check(settings)
+    check_ranges(given)
+    if (steps := given.get("steps", done)) < done:
+        raise ValueError(
+            f"this run has done {done} steps; --steps must be at least that, but is {steps}."
+        )
+    return _checked(replace(before, **{"time_limit": None, **given}))
+
+
+def check_ranges(values: Mapping[str, Any], where: str = "") -> None:
+    """Raise ValueError, naming the option, for a value out of its range."""
+    for each in fields(Settings):
+        value, low, below = values.get(each.name), each.metadata["low"], each.metadata["below"]
+        if value is None:
+            continue
+        choices = each.metadata["argument"].get("choices", [value])
+        if value not in choices:
+            raise ValueError(f"{where}{option_of(each.name)} must be one of {', '.join(choices)}.")
+        if low is not None and not (low <= value < below and math.isfinite(value)):
+            bounds = f"at least {low:g}" if below == math.inf else f"in [{low:g}, {below:g})"
+            raise ValueError(f"{where}{option_of(each.name)} must be {bounds}, but is {value}.")
+
+
+def _checked(settings: Settings) -> Settings:
+    if settings.min_lr > settings.lr:
+        raise ValueError(f"--min-lr {settings.min_lr} is above --lr {settings.lr}.")
     return settings
 
 
-def check(settings: argparse.Namespace) -> None:
-    """Raise ValueError, naming the option, for a number out of its range."""
-
-    def require(name: str, low: float, high: float, *, open_end: bool = False) -> None:
-        value = getattr(settings, name)
-        if value is None:
-            return
-        inside = low <= value < high if open_end else low <= value <= high
-        if not (math.isfinite(value) and inside):
-            bounds = f"at least {low:g}" if high == math.inf else f"in [{low:g}, {high:g}"
-            bounds += "" if high == math.inf else (")" if open_end else "]")
-            raise ValueError(f"--{name.replace('_', '-')} must be {bounds}, but is {value}.")
-
-    require("context", 2, math.inf)
-    for name in (*SIZES, "steps", "batch_size", "grad_accum", "eval_batches"):
-        require(name, 1, math.inf)
-    for name in ("lr", "min_lr", "warmup", "weight_decay", "clip", "seed", "time_limit"):
-        require(name, 0, math.inf)
-    for name in ("eval_every", "save_every", "sample_every"):
-        require(name, 0, math.inf)
-    for name in ("beta1", "beta2", "dropout", "val_fraction"):
-        require(name, 0, 1, open_end=True)
-    if settings.min_lr > settings.lr:
-        raise ValueError(f"--min-lr {settings.min_lr} is above --lr {settings.lr}.")
+def option_of(name: str) -> str:
+    """What sets a setting on the command line."""
+    return "mpiexec -n" if name == "ranks" else f"--{name.replace('_', '-')}"
 
 
 def parser(prog: str) -> argparse.ArgumentParser:
     """The command line; options that are not given are absent from the namespace."""
-    whole = argparse.ArgumentParser(
-        prog=f"python -m {prog}",
-        description="Train a GPT-2 on text, in NumPy: from scratch, or from a checkpoint.",
+    whole = cli.new_parser(
+        prog,
+        "Train a GPT-2 on text, in NumPy: from scratch, or from a checkpoint.",
         argument_default=argparse.SUPPRESS,
     )
-    whole.add_argument("--out", required=True, metavar="DIR", help="folder of the run")
-    whole.add_argument("--resume", action="store_true", help="go on with the run in --out")
-    _add_data(whole.add_argument_group("text").add_argument)
-    _add_model(whole.add_argument_group("model").add_argument)
-    _add_optimizer(whole.add_argument_group("optimizer").add_argument)
-    _add_reports(whole.add_argument_group("evaluation, samples, checkpoints").add_argument)
+    add = whole.add_argument
+    add("--out", required=True, metavar="DIR", help="folder of the run, its token ids included")
+    add("--resume", action="store_true", help="go on with --out's run; more --steps extend it")
+    hints = get_type_hints(Settings)
+    optional = [each for each in fields(Settings) if each.metadata["group"]]
+    for title, options in groupby(optional, lambda each: each.metadata["group"]):
+        add = whole.add_argument_group(title).add_argument
+        for each in options:
+            kind = (get_args(hints[each.name]) or [hints[each.name]])[0]
+            add(option_of(each.name), **{**ARGUMENTS.get(kind, {}), **each.metadata["argument"]})
     return whole
-
-
-def _add_data(add: Any) -> None:
-    add("--data", metavar="PATH", help="a UTF-8 text file, or a folder of .txt files")
-    add("--val", nargs="+", metavar="PATH", help="held-out texts; those within --data are left out")
-    add("--val-fraction", type=float, metavar="X", help="or hold out the end of --data (0.1)")
-    add("--special", action="store_true", help="<|endoftext|> in a text is the token, not text")
-
-
-def _add_model(add: Any) -> None:
-    add("--preset", choices=PRESETS, help="sizes (nano); single ones can be overridden:")
-    for name in SIZES:
-        add(f"--{name.replace('_', '-')}", type=int, metavar="N")
-    add("--vocab-from", metavar="FOLDER", help="a folder with vocabulary files (one id per byte)")
-    add("--init", metavar="MODEL", help="fine-tune this: a folder, weights/NAME, or a hub id")
-    add("--dropout", type=float, metavar="P", help="everywhere where GPT-2 has it (0)")
-    add("--dtype", choices=cli.DTYPES, help="of parameters and moments (float32)")
-    add("--save-dtype", choices=("float16", *cli.DTYPES), help="of model.safetensors (--dtype)")
-    add("--seed", type=int, metavar="N", help="of everything random (0)")
-
-
-def _add_optimizer(add: Any) -> None:
-    add("--steps", type=int, metavar="N", help="updates (2000)")
-    add("--batch-size", type=int, metavar="N", help="windows at a time (16)")
-    add("--grad-accum", type=int, metavar="N", help="batches per update (1)")
-    add("--lr", type=float, metavar="X", help="peak learning rate (1e-3; 3e-5 with --init)")
-    add("--min-lr", type=float, metavar="X", help="where the cosine ends (a tenth of --lr)")
-    add("--warmup", type=int, metavar="N", help="steps of the rise (100, at most a tenth)")
-    add("--weight-decay", type=float, metavar="X", help="of matrices and embeddings only (0.1)")
-    add("--beta1", type=float, metavar="X", help="AdamW's (0.9)")
-    add("--beta2", type=float, metavar="X", help="AdamW's (0.99)")
-    add("--clip", type=float, metavar="X", help="bound of the gradients' global norm (1; 0: none)")
-
-
-def _add_reports(add: Any) -> None:
-    add(
-        "--eval-every", type=int, metavar="N", help="steps between evaluations (250; 0: at the end)"
-    )
-    add("--eval-batches", type=int, metavar="N", help="held-out batches for each (20)")
-    add("--save-every", type=int, metavar="N", help="steps between saves (250; 0: at the end)")
-    add("--sample-every", type=int, metavar="N", help="steps between samples (500; 0: none)")
-    add("--sample-prompt", metavar="TEXT", help="what samples start with (end-of-text)")
-    add("--time-limit", type=float, metavar="MIN", help="save and stop after so many minutes")

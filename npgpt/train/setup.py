@@ -1,63 +1,72 @@
-"""From options to a run that can start or go on: vocabulary, text, model, state.
+"""From settings to a run that can start or go on: vocabulary, text, model, state.
 
-Nothing is written before everything has been checked, but for token ids kept beside the texts.
+Nothing is written before everything has been checked.
 """
 
 from __future__ import annotations
 
-import argparse
-from collections.abc import Sequence
+import contextlib
+import json
+import shutil
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
+from zipfile import BadZipFile
 
 import numpy as np
 
 from npgpt import cli
-from npgpt.files.atomic import clear_litter
+from npgpt.decoding.causal import end_of_text_ids
+from npgpt.files.atomic import clear_litter, replacing
+from npgpt.files.hub import TOKENIZER_FILES, find_model
 from npgpt.models.auto import find_supported, from_pretrained
 from npgpt.models.gpt2.config import GPT2Config, init_params
 from npgpt.models.gpt2.model import GPT2
 from npgpt.models.llama.model import Llama
-from npgpt.text import corpus as data
+from npgpt.text import corpus
+from npgpt.text.byte_pairs import byte_alphabet
 from npgpt.text.tokenizer import Tokenizer, load_tokenizer, tokenizer_from_folder
 from npgpt.train import windows
 from npgpt.train.log import LOG
 from npgpt.train.optim import AdamWState, new_adamw_state
-from npgpt.train.options import new_settings, resumed_settings
-from npgpt.train.state import STATE, export_model, load_state, save_state
-from npgpt.train.vocabulary import byte_tokenizer, end_of_text_id, write_vocabulary
+from npgpt.train.options import Settings, new_settings, resumed_settings
+from npgpt.train.state import STATE, State, export_model, load_state, save_state
 
+END_OF_TEXT = "<|endoftext|>"
+IDS = "ids.npz"  # the run's token ids
 INIT_STREAM = 0  # keeps these draws apart from others with the same seed
+
+
+class Texts(NamedTuple):
+    """What a run reads."""
+
+    ids: np.ndarray  # to train on, [N]
+    held_out: np.ndarray  # to evaluate on, perhaps empty
 
 
 class Run(NamedTuple):
     """All that `npgpt.train` works on; `model` and `optimizer` change in place."""
 
     folder: Path
-    settings: argparse.Namespace
+    settings: Settings
     model: GPT2 | Llama
     optimizer: AdamWState
     tokenizer: Tokenizer
     end_of_text: int | None
-    ids: np.ndarray
-    held_out: np.ndarray
+    texts: Texts
     step: int  # steps done
-    seconds: float  # time spent on them, in all sittings
+    seconds: float  # spent on them, before and after each --resume
 
     def save(self, step: int, seconds: float) -> None:
-        """Write the state, then the model for everyone else."""
-        facts = {
-            "step": step,
-            "seconds": seconds,
-            "settings": vars(self.settings),
-            "data": data.ids_key(self.ids, self.held_out),
-        }
-        save_state(self.folder, self.model, self.optimizer, facts)
+        """Write the state, then the model for other programs."""
+        data = corpus.ids_key(*self.texts)
+        state = State(self.model, self.optimizer, step, seconds, self.settings, data)
+        save_state(self.folder, state)
         export_model(self.folder, self.model, self.settings.save_dtype)
 
 
-def prepare(folder: Path, given: dict[str, Any], resume: bool) -> Run:
+def prepare(folder: Path, given: Mapping[str, Any], resume: bool) -> Run:
     """Begin a run in `folder`, or go on with the one that is there if `resume`.
 
     Raises ValueError or OSError, one sentence, for whatever does not fit.
@@ -81,65 +90,66 @@ def prepare(folder: Path, given: dict[str, Any], resume: bool) -> Run:
     return _new(folder, given)
 
 
-def _new(folder: Path, given: dict[str, Any]) -> Run:
+def _new(folder: Path, given: Mapping[str, Any]) -> Run:
     settings = new_settings(given)
-    model = _initial_model(settings)
+    model = None if settings.init is None else _initial_model(settings, settings.init)
     source = settings.vocab_from or settings.init
     tokenizer = byte_tokenizer() if source is None else load_tokenizer(source)
-    end_of_text = end_of_text_id(tokenizer, model)
+    end_of_text = _end_of_text(tokenizer, model)
     if model is None:
         model = _fresh_model(settings, tokenizer, end_of_text)
-    _check_context(settings, model)
-    ids, held_out = _read_data(settings, tokenizer, end_of_text, folder, model.rows)
+    settings = replace(settings, context=settings.context or model.context)
+    if settings.context > model.context:
+        raise ValueError(
+            f"--context {settings.context} exceeds the model's {model.context} positions."
+        )
+    files = _files(settings)
+    texts = _read_texts(files, settings, tokenizer, end_of_text)
+    _check_texts(texts, settings, model.rows)
     folder.mkdir(parents=True, exist_ok=True)
     clear_litter(folder)  # of a run that was killed before its first save
     write_vocabulary(folder, source)
+    _keep_texts(folder, texts, corpus.source_key(tokenizer, settings.special, *files))
     optimizer = new_adamw_state(model.params)
-    run = Run(folder, settings, model, optimizer, tokenizer, end_of_text, ids, held_out, 0, 0.0)
+    run = Run(folder, settings, model, optimizer, tokenizer, end_of_text, texts, 0, 0.0)
     run.save(0, 0.0)
     return run
 
 
-def _resumed(folder: Path, given: dict[str, Any]) -> Run:
-    model, optimizer, facts = load_state(folder)
-    settings = resumed_settings(facts["settings"], given)
+def _resumed(folder: Path, given: Mapping[str, Any]) -> Run:
+    model, optimizer, step, seconds, settings, data = load_state(folder)
+    settings = resumed_settings(settings, given, step)
     tokenizer = tokenizer_from_folder(folder)
-    end_of_text = end_of_text_id(tokenizer, model)
-    ids, held_out = _read_data(settings, tokenizer, end_of_text, folder, model.rows)
-    if data.ids_key(ids, held_out) != facts["data"]:
+    end_of_text = _end_of_text(tokenizer, model)
+    files = _files(settings)
+    texts = _kept_texts(folder, corpus.source_key(tokenizer, settings.special, *files))
+    if texts is None:
+        texts = _read_texts(files, settings, tokenizer, end_of_text)
+    if corpus.ids_key(*texts) != data:
         raise ValueError(
             f"the texts or the vocabulary have changed since the run in {folder} began; it resumes "
             "only on the same ones."
         )
-    return Run(
-        folder, settings, model, optimizer, tokenizer, end_of_text, ids, held_out,
-        facts["step"], facts["seconds"],
-    )  # fmt: skip
+    return Run(folder, settings, model, optimizer, tokenizer, end_of_text, texts, step, seconds)
 
 
-def _initial_model(settings: argparse.Namespace) -> GPT2 | Llama | None:
+def _initial_model(settings: Settings, name: str) -> GPT2 | Llama:
     """The checkpoint to fine-tune, with the dropout asked for."""
-    if settings.init is None:
-        return None
-    place = find_supported("train", settings.init)
+    place = find_supported("train", name)
     if place.suffix == ".gguf":
         raise ValueError(
-            f"a run starts from a folder, whose vocabulary files it keeps, but {settings.init!r} "
+            f"a run starts from a folder, whose vocabulary files it keeps, but {name!r} "
             f"is the file {place}."
         )
     model: GPT2 | Llama = from_pretrained(place, dtype=cli.DTYPES[settings.dtype])
     if isinstance(model, Llama):
         model.config = replace(model.config, attention_dropout=settings.dropout)
     else:
-        pdrop = dict.fromkeys(("embd_pdrop", "attn_pdrop", "resid_pdrop"), settings.dropout)
-        model.config = replace(model.config, **pdrop)
-    settings.context = settings.context or model.context
+        model.config = replace(model.config, **_gpt2_dropout(settings))
     return model
 
 
-def _fresh_model(
-    settings: argparse.Namespace, tokenizer: Tokenizer, end_of_text: int | None
-) -> GPT2:
+def _fresh_model(settings: Settings, tokenizer: Tokenizer, end_of_text: int | None) -> GPT2:
     config = GPT2Config.from_dict(
         {
             "vocab_size": max(tokenizer.bytes_of) + 1,
@@ -147,49 +157,100 @@ def _fresh_model(
             "n_embd": settings.n_embd,
             "n_layer": settings.n_layer,
             "n_head": settings.n_head,
-            **dict.fromkeys(("embd_pdrop", "attn_pdrop", "resid_pdrop"), settings.dropout),
+            **_gpt2_dropout(settings),
             **dict.fromkeys(("bos_token_id", "eos_token_id"), end_of_text),
         },
         "the options",
     )
     rng = np.random.default_rng((settings.seed, INIT_STREAM))
-    dtype = np.float64 if settings.dtype == "float64" else np.float32
-    return GPT2(config, init_params(config, rng, dtype))
+    return GPT2(config, init_params(config, rng, cli.DTYPES[settings.dtype]))
 
 
-def _check_context(settings: argparse.Namespace, model: GPT2 | Llama) -> None:
-    positions = model.context
-    if settings.context > positions:
-        raise ValueError(f"--context {settings.context} exceeds the model's {positions} positions.")
+def _gpt2_dropout(settings: Settings) -> dict[str, Any]:
+    return dict.fromkeys(("embd_pdrop", "attn_pdrop", "resid_pdrop"), settings.dropout)
 
 
-def _read_data(
-    settings: argparse.Namespace,
-    tokenizer: Tokenizer,
-    end_of_text: int | None,
-    folder: Path,
-    V: int,
-) -> tuple[np.ndarray, np.ndarray]:
-    """(training ids, held-out ids); the latter may be empty."""
+def byte_tokenizer() -> Tokenizer:
+    """One id per byte, and end-of-text."""
+    return Tokenizer(
+        "bytes",
+        mergeable_ranks={bytes([b]): b for b in range(256)},
+        special_tokens={END_OF_TEXT: 256},
+    )
 
-    def read(files: Sequence[Path]) -> np.ndarray:
-        return data.read_ids(
-            files, tokenizer, end_of_text=end_of_text, special=settings.special, spare_folder=folder
-        )
 
-    held_files = [file for path in settings.val or () for file in data.text_files(path)]
-    held = {file.resolve() for file in held_files}
-    files = [file for file in data.text_files(settings.data) if file.resolve() not in held]
+def write_vocabulary(folder: Path, source: str | None) -> None:
+    """Copy the vocabulary files of a model, or write those of `byte_tokenizer`."""
+    if source is None:
+        vocab = {char: byte[0] for char, byte in byte_alphabet().items()} | {END_OF_TEXT: 256}
+        with replacing(folder / "vocab.json", folder / "merges.txt") as (vocab_path, merges_path):
+            vocab_path.write_text(json.dumps(vocab, ensure_ascii=False), encoding="utf-8")
+            merges_path.write_text("#version: 0.2\n", encoding="utf-8")
+        return
+    origin = find_model(source, files=("tokenizer",))
+    for name in TOKENIZER_FILES:
+        if (origin / name).is_file():
+            with replacing(folder / name) as (temporary,):
+                shutil.copyfile(origin / name, temporary)
+
+
+def _end_of_text(tokenizer: Tokenizer, model: GPT2 | Llama | None) -> int | None:
+    """The id between texts: the model's end-of-text, if the vocabulary has it."""
+    if model is not None:
+        return next(iter(end_of_text_ids(model, tokenizer.bytes_of)), None)
+    return tokenizer.eot_token if END_OF_TEXT in tokenizer.special_tokens_set else None
+
+
+def _files(settings: Settings) -> tuple[list[Path], list[Path]]:
+    """The files to train on, and those held out by name."""
+    held_out = [file for path in settings.val or () for file in corpus.text_files(path)]
+    resolved = {file.resolve() for file in held_out}
+    files = [file for file in corpus.text_files(settings.data) if file.resolve() not in resolved]
     if not files:
         raise ValueError(f"--val names every text of {settings.data}; none is left to train on.")
-    ids, held_out = windows.split_tail(read(files), settings.val_fraction)
-    if held_files:
-        held_out = read(held_files)
-    windows.windows_per_epoch(len(ids), settings.context)
-    if len(held_out) == 1:
+    return files, held_out
+
+
+def _read_texts(
+    files: tuple[list[Path], list[Path]],
+    settings: Settings,
+    tokenizer: Tokenizer,
+    end_of_text: int | None,
+) -> Texts:
+    ids, held_out = (
+        corpus.read_ids(part, tokenizer, end_of_text=end_of_text, special=settings.special)
+        for part in files
+    )
+    if files[1]:
+        return Texts(ids, held_out)
+    return Texts(*windows.split_tail(ids, settings.val_fraction))
+
+
+def _check_texts(texts: Texts, settings: Settings, V: int) -> None:
+    """Raise ValueError for texts that a model with V ids cannot be trained on."""
+    windows.windows_per_epoch(len(texts.ids), settings.context)
+    if len(texts.held_out) == 1:
         raise ValueError(
             "a single token is held out; hold out more, or nothing (--val-fraction 0)."
         )
-    if (largest := int(max(ids.max(), held_out.max(initial=0)))) >= V:
+    if (largest := int(max(part.max(initial=0) for part in texts))) >= V:
         raise ValueError(f"the vocabulary gives id {largest}, but the model has only {V} ids.")
-    return ids, held_out
+
+
+def _keep_texts(folder: Path, texts: Texts, source: str) -> None:
+    """Keep the ids for the next --resume, with the fingerprint of what they were made from."""
+    with replacing(folder / IDS) as (temporary,), temporary.open("wb") as file:
+        np.savez(file, source=np.array(source), **texts._asdict())
+
+
+def _kept_texts(folder: Path, source: str) -> Texts | None:
+    """The ids that `_keep_texts` kept; None if they are damaged or made from something else."""
+    damaged = (OSError, ValueError, EOFError, KeyError, BadZipFile)
+    with (
+        contextlib.suppress(*damaged),
+        (folder / IDS).open("rb") as file,
+        np.load(file, allow_pickle=False) as kept,
+    ):
+        if kept["source"].item() == source:
+            return Texts(*(kept[name] for name in Texts._fields))
+    return None

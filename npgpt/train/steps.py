@@ -1,9 +1,8 @@
 """Training: accumulate gradients, clip, update; once per step, the same for every model.
 
 All that a step draws at random comes from generators seeded with the seed and the step, so the
-number of the step is the whole state of the randomness and of the data position: a run that is
-resumed takes the same way bit by bit. Leaves out files, progress and options, which are in
-`train.py` and its neighbours.
+number of the step is the whole state of the randomness and of the place in the data: a run that is
+resumed computes, bit for bit, what it would have computed undisturbed.
 """
 
 from __future__ import annotations
@@ -108,7 +107,7 @@ def training_step(
     """Gradients, clipping, one update; see `training_steps`. `step` counts from 1."""
     stream = (recipe.seed, DROPOUT_STREAM, step, 0 if ranks is None else ranks.rank)
     rng = np.random.default_rng(stream) if recipe.dropout else None
-    with np.errstate(over="ignore", invalid="ignore"):  # it is checked right below
+    with np.errstate(over="ignore", invalid="ignore"):  # the result is checked right below
         loss, grads = accumulated_gradients(model, batches, rng)
         if ranks is not None:
             loss = ranks.average(loss, grads, sum(count_targets(targets) for _, targets in batches))

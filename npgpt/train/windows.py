@@ -1,7 +1,4 @@
-"""The windows of a text that training and evaluation read, by number.
-
-Leaves out padding: every window is full, and of the same length as the others.
-"""
+"""The windows of a text that training and evaluation read, by number; all of the same length."""
 
 from __future__ import annotations
 
@@ -25,10 +22,11 @@ def training_batch(
     """Windows number `first` … `first + count - 1` of the endless sequence that training reads.
 
     An epoch cuts the text into windows of `context` tokens, from a random offset on and without
-    overlap, and shuffles them: each token is a target once per epoch, but for fewer than two
-    windows before and behind, others every time; and it stands at another place of its window
-    every time. Offset and order come from a generator seeded with seed and epoch, so that the
-    number of a window alone says what is in it, and a run can go on anywhere.
+    overlap, and shuffles them. Each token is a target once per epoch, at another place of its
+    window every time; only the text before the offset and behind the last window, together less
+    than two windows, is left out of an epoch. Offset and order come from a generator seeded with
+    seed and epoch, so that the number of a window alone says what is in it, and a run can go on
+    anywhere.
 
     Returns:
         ids [count, context] and targets [count, context], int64; the targets are shifted already:

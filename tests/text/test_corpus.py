@@ -1,16 +1,15 @@
-"""Texts become ids, which are kept beside them as long as they are right."""
+"""Texts become ids, the same ones as long as nothing changes that decides about them."""
 
 from __future__ import annotations
 
-from contextlib import contextmanager
+from typing import Any
 
 import numpy as np
 import pytest
 
-from npgpt.files.atomic import replacing
 from npgpt.text import corpus as data
 from npgpt.text.tokenizer import Tokenizer
-from npgpt.train.vocabulary import byte_tokenizer
+from npgpt.train.setup import byte_tokenizer
 
 TEXT = "the cat sat – on the mat\r\n"
 IDS = list(TEXT.encode())
@@ -21,22 +20,6 @@ def file(tmp_path):
     path = tmp_path / "text.txt"
     path.write_bytes(TEXT.encode())
     return path
-
-
-def kept(folder):
-    return sorted(folder.glob("*.ids.npy"))
-
-
-def spied(tokenizer):
-    """The tokenizer, and a list that grows by every text it encodes."""
-    seen, encode = [], tokenizer.encode
-
-    def spy(text, **options):
-        seen.append(text)
-        return encode(text, **options)
-
-    tokenizer.encode = spy
-    return tokenizer, seen
 
 
 def test_a_file_or_all_text_files_below_a_folder_by_name(tmp_path):
@@ -87,74 +70,32 @@ def test_a_text_that_the_vocabulary_cannot_write_is_named(file):
         data.read_ids([file], poor)
 
 
-def test_ids_are_kept_beside_the_file_and_read_from_there(file):
-    tokenizer, seen = spied(byte_tokenizer())
-    for _ in range(2):
-        assert data.read_ids([file], tokenizer).tolist() == IDS
-    assert seen == [TEXT]
-    assert len(kept(file.parent)) == 1
-
-
-def test_a_changed_file_is_encoded_anew_and_its_former_ids_go(file):
-    tokenizer = byte_tokenizer()
-    data.read_ids([file], tokenizer)
-    before = kept(file.parent)
-    file.write_bytes(TEXT.encode()[::-1].replace(b"\x93\x80\xe2", b"-"))  # as new, as long, no date
-    assert data.read_ids([file], tokenizer).tolist() == list(file.read_bytes())
-    assert len(kept(file.parent)) == 1
-    assert kept(file.parent) != before
-
-
-def test_another_vocabulary_has_ids_of_its_own(file):
+def test_nothing_is_left_beside_the_texts(file):
     data.read_ids([file], byte_tokenizer())
+    data.source_key(byte_tokenizer(), False, [file])
+    assert list(file.parent.iterdir()) == [file]
+
+
+def test_whatever_decides_about_ids_changes_their_source(file):
+    other = file.with_name("other.txt")
+    other.write_bytes(file.read_bytes()[::-1])
     swapped = {bytes([b]): 255 - b for b in range(256)}
-    for specials in ({}, {"cat": 300}):
-        tokenizer = Tokenizer("bytes", mergeable_ranks=swapped, special_tokens=specials)
-        ids = data.read_ids([file], tokenizer, special=True)
-        assert ids.tolist() == tokenizer.encode(TEXT, allowed_special="all")
-    assert len(kept(file.parent)) == 3
-    assert data.read_ids([file], byte_tokenizer()).tolist() == IDS
-
-
-@pytest.mark.parametrize("damage", [b"", b"no array", None, np.float32, (2, 5)])
-def test_damaged_ids_are_made_anew(file, damage):
-    data.read_ids([file], byte_tokenizer())
-    path = kept(file.parent)[0]
-    if damage is None:
-        path.write_bytes(path.read_bytes()[:-1])
-    elif isinstance(damage, bytes):
-        path.write_bytes(damage)
-    elif isinstance(damage, tuple):
-        np.save(path, np.zeros(damage, np.uint16))
-    else:
-        np.save(path, np.zeros(3, damage))
-    assert data.read_ids([file], byte_tokenizer()).tolist() == IDS
-    assert np.load(path).tolist() == IDS
-
-
-def test_ids_go_to_the_spare_folder_where_the_texts_cannot_be_written(file, tmp_path, monkeypatch):
-    @contextmanager
-    def guarded(path):
-        if path.parent == file.parent:
-            raise PermissionError("read-only")
-        with replacing(path) as temporaries:
-            yield temporaries
-
-    monkeypatch.setattr(data, "replacing", guarded)
-    spare = tmp_path / "spare"
-    spare.mkdir()
-    tokenizer, seen = spied(byte_tokenizer())
-    for _ in range(2):
-        assert data.read_ids([file], tokenizer, spare_folder=spare).tolist() == IDS
-    assert seen == [TEXT]
-    assert (len(kept(file.parent)), len(kept(spare))) == (0, 1)
-
-
-def test_ids_that_can_be_kept_nowhere_are_right_too(tmp_path):
-    path = tmp_path / f"{'long' * 60}.txt"  # a name that leaves no room for a longer one
-    path.write_bytes(TEXT.encode())
-    assert data.read_ids([path], byte_tokenizer()).tolist() == IDS
-    assert list(tmp_path.iterdir()) == [path]
+    vocabularies = [
+        Tokenizer("bytes", mergeable_ranks=swapped, special_tokens=specials)
+        for specials in ({}, {"cat": 300})
+    ]
+    sources: list[tuple[Any, ...]] = [
+        (byte_tokenizer(), False, [file]),
+        (byte_tokenizer(), True, [file]),
+        (byte_tokenizer(), False, [other]),  # as new, as long, no date
+        (byte_tokenizer(), False, [file, other]),
+        (byte_tokenizer(), False, [file], [other]),
+        *((vocabulary, False, [file]) for vocabulary in vocabularies),
+    ]
+    keys = [data.source_key(*source) for source in sources]
+    assert len(set(keys)) == len(keys)
+    moved = file.rename(file.with_name("moved.txt"))
+    assert data.source_key(byte_tokenizer(), False, [moved]) == keys[0]
 
 
 def test_the_fingerprint_tells_texts_and_their_border_apart():

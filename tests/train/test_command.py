@@ -18,7 +18,8 @@ COLUMNS = [
     "step", "tokens", "lr", "grad_norm", "train_loss", "val_loss", "bits_per_byte", "seconds",
 ]  # fmt: skip
 FILES = {
-    "config.json", "log.csv", "merges.txt", "model.safetensors", "state.safetensors", "vocab.json",
+    "config.json", "ids.npz", "log.csv", "merges.txt", "model.safetensors", "state.safetensors",
+    "vocab.json",
 }  # fmt: skip
 
 
@@ -29,15 +30,19 @@ def finished(tmp_path_factory):
     options = (*SMALL, "--steps", 10, "--sample-every", 5, "--sample-prompt", "The fox")
     with pytest.MonkeyPatch.context() as patch:
         out, err = folder / "out.txt", folder / "err.txt"
+        text, whole = write_story(folder), folder / "run"
         with out.open("w", encoding="utf-8") as stdout, err.open("w", encoding="utf-8") as stderr:
             patch.setattr("sys.stdout", stdout)
             patch.setattr("sys.stderr", stderr)
-            assert run("--data", write_story(folder), "--out", folder / "run", *options) == 0
+            assert run("--data", text, "--out", whole, *options, draw=True) == 0
     return folder / "run", out.read_text(encoding="utf-8"), err.read_text(encoding="utf-8")
 
 
 def test_the_files_of_a_run(finished):
     folder, *_ = finished
+    assert {path.name for path in folder.parent.iterdir()} == {
+        "story.txt", "run", "out.txt", "err.txt",
+    }  # fmt: skip
     assert {path.name for path in folder.iterdir()} - {"loss.png"} == FILES
     model, tokenizer = npgpt.from_pretrained(folder), npgpt.load_tokenizer(folder)
     config = model.config
@@ -93,7 +98,7 @@ def test_the_curve_is_drawn_where_matplotlib_is(finished):
 def test_without_matplotlib_a_run_says_what_is_missing(tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
     text = write_story(tmp_path)
-    assert run("--data", text, "--out", tmp_path / "run", *SMALL, "--steps", 1) == 0
+    assert run("--data", text, "--out", tmp_path / "run", *SMALL, "--steps", 1, draw=True) == 0
     assert "\nno loss.png, which needs: pip install 'npgpt[plot]'\n" in capsys.readouterr().out
     assert not (tmp_path / "run" / "loss.png").exists()
 

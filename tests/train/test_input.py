@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import json
+import re
+
 import pytest
 
 import npgpt
-from npgpt.files.safetensors_file import write_tensors
-from npgpt.train.options import SIZES, new_settings
+from npgpt.files.safetensors_file import read_metadata, read_tensors, write_tensors
+from npgpt.train.options import new_settings
 from tests.tiny import write_tiny_model
-from tests.train.training_runs import SMALL, run, weights, write_story
+from tests.train.training_runs import SMALL, facts, run, weights, write_story
 
 
 def refuse(capsys, *arguments):
@@ -87,6 +90,45 @@ def test_a_state_that_is_none_is_refused(tmp_path, capsys):
     assert "is not the state of a training run" in refuse(capsys, "--out", tmp_path, "--resume")
 
 
+SETTINGS = r"state\.safetensors: 'settings'"
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"settings": {"lr": "fast"}}, f"{SETTINGS}: lr must not be 'fast'"),
+        ({"settings": {"special": 1}}, f"{SETTINGS}: special must not be 1"),
+        ({"settings": {"val": [1]}}, rf"{SETTINGS}: val must not be \[1\]"),
+        ({"settings": {"colour": "red"}}, f"{SETTINGS}: unknown or missing: colour; resume the"),
+        ({"settings": {"steps": 0}}, r"state\.safetensors: --steps must be at least 1, but is 0"),
+        ({"settings": {"dtype": "int"}}, r"state\.safetensors: --dtype must be one of float32, fl"),
+        ({"settings": []}, r"'facts': settings must not be \[\]"),
+        ({"step": "2"}, r"state\.safetensors: 'facts': step must not be '2'"),
+        ({"step": None}, r"'facts': step must not be None"),
+        ({"place": "here"}, r"'facts': unknown or missing: place; resume the run with the npgpt"),
+    ],
+)
+def test_a_state_with_facts_that_are_none_is_refused(tmp_path, capsys, changes, message):
+    text, out = write_story(tmp_path), tmp_path / "run"
+    assert run("--data", text, "--out", out, *SMALL, "--steps", 9, "--time-limit", 0) == 0
+    capsys.readouterr()
+    path, known = out / "state.safetensors", facts(out)
+    settings = changes.get("settings", {})
+    if isinstance(settings, dict):
+        changes = {**changes, "settings": {**known["settings"], **settings}}
+    metadata = read_metadata(path) | {"facts": json.dumps({**known, **changes})}
+    write_tensors(path, read_tensors(path), metadata)
+    assert re.search(message, refuse(capsys, "--out", out, "--resume"))
+
+
+@pytest.mark.parametrize("text", ["[]", "{", '"x"'])
+def test_a_state_without_a_json_object_is_refused(tmp_path, capsys, text):
+    for metadata in ({"config": text, "facts": "{}"}, {"config": "{}", "facts": text}):
+        write_tensors(tmp_path / "state.safetensors", {}, metadata)
+        sentence = refuse(capsys, "--out", tmp_path, "--resume")
+        assert re.search(r"state\.safetensors: '(config|facts)' is not ", sentence)
+
+
 def test_fine_tuning_refuses_what_does_not_fit_the_model(tmp_path, capsys):
     text = write_story(tmp_path)
     model, small = (
@@ -102,4 +144,5 @@ def test_fine_tuning_refuses_what_does_not_fit_the_model(tmp_path, capsys):
 
 def test_a_preset_gives_the_sizes_that_are_not_given():
     settings = new_settings({"data": "text.txt", "preset": "gpt2", "n_layer": 3})
-    assert [getattr(settings, name) for name in SIZES] == [3, 12, 768, 1024]
+    sizes = settings.n_layer, settings.n_head, settings.n_embd, settings.context
+    assert sizes == (3, 12, 768, 1024)

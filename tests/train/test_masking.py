@@ -13,21 +13,21 @@ V, MASK, SPECIAL = 50, 4, (0, 2, 3)
 def test_the_shares_are_80_10_and_10_percent(rng) -> None:
     ids = rng.integers(5, V, (400, 500))
     read, targets = mask_tokens(ids, rng, mask_id=MASK, vocab_size=V, special_ids=SPECIAL)
-    asked = targets != -100
-    np.testing.assert_array_equal(targets[asked], ids[asked])
-    np.testing.assert_array_equal(read[~asked], ids[~asked])
-    assert asked.mean() == pytest.approx(0.15, abs=0.005)
-    hidden, same = read[asked] == MASK, read[asked] == ids[asked]
+    chosen = targets != -100
+    np.testing.assert_array_equal(targets[chosen], ids[chosen])
+    np.testing.assert_array_equal(read[~chosen], ids[~chosen])
+    assert chosen.mean() == pytest.approx(0.15, abs=0.005)
+    hidden, same = read[chosen] == MASK, read[chosen] == ids[chosen]
     assert hidden.mean() == pytest.approx(0.8, abs=0.01)
     luck = 0.1 / (V - 4)  # a random token may be the old one
     assert same.mean() == pytest.approx(0.1 + luck, abs=0.01)
-    others = read[asked][~hidden & ~same]
+    others = read[chosen][~hidden & ~same]
     assert set(others) == set(range(1, V)) - {*SPECIAL, MASK}
     counts = np.bincount(others, minlength=V)[5:]
     assert counts.max() < 2 * counts.min()
 
 
-def test_special_tokens_are_never_asked_for(rng) -> None:
+def test_special_tokens_are_never_chosen(rng) -> None:
     ids = rng.choice([*SPECIAL, MASK, 7], (100, 20))
     read, targets = mask_tokens(
         ids, rng, mask_id=MASK, vocab_size=V, special_ids=SPECIAL, fraction=1.0
@@ -49,7 +49,7 @@ def test_same_generator_same_masks_and_the_ids_stay(rng) -> None:
     assert {array.dtype for array in first} == {np.dtype(np.int32)}
 
 
-def test_nothing_asked(rng) -> None:
+def test_nothing_is_chosen(rng) -> None:
     read, targets = mask_tokens(np.arange(5, 9), rng, mask_id=MASK, vocab_size=V, fraction=0)
     assert read.tolist() == [5, 6, 7, 8]
     assert (targets == -100).all()

@@ -7,19 +7,22 @@ from __future__ import annotations
 
 import os
 import random
+import shutil
 import signal
 import subprocess
-import sys
-import textwrap
 import time
 
+import numpy as np
 import pytest
 
+from npgpt.text import corpus
+from npgpt.train.optim import learning_rate
 from tests.train.training_runs import (
-    ROOT,
     SMALL,
     at_step,
+    facts,
     log_without_seconds,
+    rows,
     run,
     start,
     weights,
@@ -28,6 +31,7 @@ from tests.train.training_runs import (
 
 KILLS = int(os.environ.get("NPGPT_KILLS", "4"))
 STEPS = 12
+UNDRAWN = "import sys; sys.modules['matplotlib'] = None"  # the curve is slow to draw
 SAVE_OFTEN = ("--save-every", 1, "--save-dtype", "float16")
 
 
@@ -78,7 +82,7 @@ def test_a_second_signal_does_not_wait(text, undisturbed, tmp_path, monkeypatch)
     assert_as_undisturbed(out, undisturbed)
 
 
-def test_a_time_limit_holds_for_one_sitting(text, undisturbed, tmp_path, capsys):
+def test_a_time_limit_holds_for_one_call(text, undisturbed, tmp_path, capsys):
     out = tmp_path / "run"
     limit = ("--time-limit", 0)
     assert run("--data", text, "--out", out, *SMALL, "--steps", STEPS, *limit) == 0
@@ -123,7 +127,6 @@ def test_what_does_not_touch_the_weights_may_change(text, undisturbed, tmp_path)
     [
         ("--lr 0.5", "was started with --lr 0.001, not 0.5, and resumes only as it began"),
         ("--batch-size 5", "was started with --batch-size 4, not 5"),
-        ("--steps 13", "was started with --steps 12, not 13"),
         ("--seed 1", "was started with --seed 0, not 1"),
         ("--save-every -1", "--save-every must be at least 0, but is -1."),
     ],
@@ -147,6 +150,87 @@ def test_resuming_on_another_text_is_refused(tmp_path, capsys):
     assert "the texts or the vocabulary have changed since the run" in capsys.readouterr().err
 
 
+def test_a_finished_run_says_so_and_how_to_extend_it(text, undisturbed, tmp_path, capsys):
+    out = tmp_path / "run"
+    assert run("--data", text, "--out", out, *SMALL, "--steps", STEPS) == 0
+    capsys.readouterr()
+    assert run("--out", out, "--resume") == 0
+    said = capsys.readouterr().out
+    assert "\nfinished after step 12 (0:" in said
+    assert said.endswith("so far); to extend it, resume it with --steps N, N above 12\n")
+    assert_as_undisturbed(out, undisturbed)
+    assert run("--out", out, "--resume", "--steps", 11) == 2
+    sentence = "error: this run has done 12 steps; --steps must be at least that, but is 11.\n"
+    assert capsys.readouterr().err.endswith(sentence)
+    assert_as_undisturbed(out, undisturbed)
+
+
+def test_an_extended_run_equals_a_longer_one_where_the_rate_is_constant(text, tmp_path):
+    """Weights, moments and log, to the last bit: the rate alone depends on the number of steps."""
+    whole, out = tmp_path / "whole", tmp_path / "run"
+    options = ("--data", text, *SMALL, "--lr", 1e-2, "--min-lr", 1e-2, "--warmup", 3)
+    assert run("--out", whole, *options, "--steps", STEPS) == 0
+    assert run("--out", out, *options, "--steps", 8) == 0
+    assert run("--out", out, "--resume", "--steps", STEPS) == 0
+    assert_as_undisturbed(out, (weights(whole), log_without_seconds(whole)))
+    assert facts(out)["settings"]["steps"] == STEPS
+
+
+def test_an_extended_run_takes_the_schedule_of_the_longer_one_from_there_on(text, tmp_path):
+    """And it takes the same way to the last bit when it is stopped in between."""
+    once, twice = tmp_path / "once", tmp_path / "twice"
+    assert run("--data", text, "--out", once, *SMALL, "--warmup", 2, "--steps", 8) == 0
+    short = log_without_seconds(once)
+    shutil.copytree(once, twice)
+    assert run("--out", once, "--resume", "--steps", STEPS) == 0
+    assert log_without_seconds(once)[:9] == short
+    rates = [float(row["lr"]) for row in rows(once)]
+    for step, rate in enumerate(rates):
+        planned = 8 if step < 8 else STEPS
+        wanted = learning_rate(step, peak=1e-3, floor=1e-4, warmup=2, steps=planned)
+        assert rate == pytest.approx(wanted, rel=1e-8)  # the log has nine digits
+    assert rates[8] > 2 * rates[7]
+    assert run("--out", twice, "--resume", "--steps", STEPS, "--time-limit", 0) == 0
+    assert len(rows(twice)) == 9
+    assert run("--out", twice, "--resume") == 0
+    assert_as_undisturbed(twice, (weights(once), log_without_seconds(once)))
+
+
+def test_a_run_may_end_earlier_than_planned(text, tmp_path, capsys):
+    out = tmp_path / "run"
+    stop = ("--steps", STEPS, "--warmup", 0, "--time-limit", 0)
+    assert run("--data", text, "--out", out, *SMALL, *stop) == 0
+    assert run("--out", out, "--resume", "--steps", 2) == 0
+    assert "\ndone after step 2; saved in" in capsys.readouterr().out
+    assert float(rows(out)[-1]["lr"]) < 6e-4  # half way down a cosine of two steps
+
+
+def test_a_resumed_run_reads_the_ids_that_it_kept(text, undisturbed, tmp_path, monkeypatch):
+    out = tmp_path / "run"
+    assert run("--data", text, "--out", out, *SMALL, "--steps", STEPS, "--time-limit", 0) == 0
+    with monkeypatch.context() as patch:
+        patch.setattr(corpus, "read_ids", None)
+        assert run("--out", out, "--resume") == 0
+    assert_as_undisturbed(out, undisturbed)
+
+
+def test_damaged_ids_are_made_anew(text, undisturbed, tmp_path):
+    out = tmp_path / "run"
+    assert run("--data", text, "--out", out, *SMALL, "--steps", STEPS, "--time-limit", 0) == 0
+    kept = out / "ids.npz"
+    content = bytearray(kept.read_bytes())
+    content[len(content) // 2] ^= 1
+    for damaged in (None, b"", b"no array", content[:-9], content):
+        if damaged is None:
+            kept.unlink()
+        else:
+            kept.write_bytes(damaged)
+        assert run("--out", out, "--resume", "--time-limit", 0) == 0
+    np.savez(kept, source="another", ids=np.zeros(3, int), held_out=np.zeros(2, int))
+    assert run("--out", out, "--resume") == 0
+    assert_as_undisturbed(out, undisturbed)
+
+
 def test_a_row_of_the_log_that_a_kill_cut_off_is_dropped(text, undisturbed, tmp_path):
     out = tmp_path / "run"
     stop = ("--steps", STEPS, "--time-limit", 0)
@@ -163,9 +247,8 @@ def killed_at_write(write, data, out, options, counts_from=None):
 
     Only what comes once the file `counts_from` exists is counted, if one is named.
     """
-    script = f"""
-        import os, signal, sys
-        from npgpt.train import command as train
+    dies = f"""
+        import os, signal
         fsync, calls, counts_from = os.fsync, [], {counts_from and str(counts_from)!r}
         def kill_at_last(file):
             calls.extend([file] * (counts_from is None or os.path.exists(counts_from)))
@@ -173,11 +256,10 @@ def killed_at_write(write, data, out, options, counts_from=None):
                 os.kill(os.getpid(), signal.SIGKILL)
             fsync(file)
         os.fsync = kill_at_last
-        train.main(sys.argv[1:])
     """
-    command = [sys.executable, "-c", textwrap.dedent(script), "--data", data, "--out", out]
-    killed = subprocess.run([*map(str, (*command, *options))], cwd=ROOT, capture_output=True)
-    assert killed.returncode == -signal.SIGKILL, killed.stderr
+    with start("--data", data, "--out", out, *options, before=dies) as process:
+        errors = process.communicate()[1]
+    assert process.returncode == -signal.SIGKILL, errors
 
 
 @pytest.mark.parametrize("write", range(1, 7))
@@ -190,9 +272,9 @@ def test_a_kill_in_the_middle_of_a_save(text, undisturbed, tmp_path, write):
     assert_as_undisturbed(out, undisturbed)
 
 
-@pytest.mark.parametrize("write", range(1, 6))
+@pytest.mark.parametrize("write", range(1, 8))
 def test_a_kill_before_the_run_has_begun(text, undisturbed, tmp_path, write):
-    """When the vocabulary (two files, their folder) and the first state are written."""
+    """When the vocabulary (two files), the ids and the first state are written, with the folder."""
     out = tmp_path / "run"
     options = (*SMALL, "--steps", STEPS)
     killed_at_write(write, text, out, options)
@@ -201,25 +283,24 @@ def test_a_kill_before_the_run_has_begun(text, undisturbed, tmp_path, write):
 
 
 def test_kills_at_random_moments(text, tmp_path):
-    options = ("--data", text, *SMALL, "--steps", 30, *SAVE_OFTEN)
+    options = ("--data", text, *SMALL, "--steps", 40, *SAVE_OFTEN)
     begin = time.monotonic()
-    with start("--out", tmp_path / "whole", *options) as whole:
-        whole.communicate()
+    assert run("--out", tmp_path / "whole", *options) == 0
     seconds = time.monotonic() - begin
     wanted = weights(tmp_path / "whole"), log_without_seconds(tmp_path / "whole")
-    rng, kills, runs = random.Random(1), 0, 0
+    rng, outs, kills = random.Random(1), [tmp_path / "run0"], 0
     while kills < KILLS:
-        out, finished = tmp_path / f"run{runs}", False
-        runs += 1
-        while not finished:
-            with start("--out", out, "--resume", *options) as process:
-                try:
-                    process.communicate(timeout=rng.uniform(0.3, 1.1) * seconds)
-                    finished = True
-                except subprocess.TimeoutExpired:
-                    process.kill()
-                    kills += 1
-        assert process.returncode == 0
+        with start("--out", outs[-1], "--resume", *options, before=UNDRAWN) as process:
+            assert process.stdout is not None
+            process.stdout.readline()  # it begins
+            try:
+                process.wait(timeout=rng.uniform(0, 0.8) * seconds)
+                outs.append(tmp_path / f"run{len(outs)}")
+            except subprocess.TimeoutExpired:
+                process.kill()
+                kills += 1
+    for out in outs:
+        assert run("--out", out, "--resume", *options) == 0
         assert_as_undisturbed(out, wanted)
 
 

@@ -7,6 +7,7 @@ import json
 import os
 import subprocess
 import sys
+import textwrap
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, TextIO
@@ -45,9 +46,12 @@ def write_story(folder: Path, size: int = 3000, name: str = "story.txt") -> Path
     return path
 
 
-def run(*arguments: object) -> int:
-    """`python -m npgpt.train` in this process, with its exit code."""
-    return cli.run(train.PROG, train.main, [str(argument) for argument in arguments])
+def run(*arguments: object, draw: bool = False) -> int:
+    """`python -m npgpt.train` in this process, with its exit code; the curve is slow to draw."""
+    with pytest.MonkeyPatch.context() as patch:
+        if not draw:
+            patch.setattr(train, "plot_log", lambda folder: True)
+        return cli.run(train.PROG, train.main, [str(argument) for argument in arguments])
 
 
 def weights(folder: Path) -> dict[str, bytes]:
@@ -84,10 +88,12 @@ def at_step(monkeypatch: pytest.MonkeyPatch, step: int, act: Callable[[], object
     monkeypatch.setattr(train, "write_row", acting)
 
 
-def start(*arguments: object, module: str = "npgpt.train") -> subprocess.Popen[str]:
-    """`python -m npgpt.train` as a process of its own, on one thread."""
+def start(*arguments: object, before: str = "") -> subprocess.Popen[str]:
+    """`python -m npgpt.train` as a process of its own, on one thread, after this code."""
+    runs = "import runpy; runpy.run_module('npgpt.train', run_name='__main__')"
+    code = f"{textwrap.dedent(before)}\n{runs}"
     return subprocess.Popen(
-        [sys.executable, "-m", module, *map(str, arguments)],
+        [sys.executable, "-c", code, *map(str, arguments)],
         env={**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": str(ROOT)},
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
