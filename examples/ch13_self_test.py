@@ -62,7 +62,7 @@ heading("13, question 3", "[T, d] goes into a block. What comes out, and why mus
 print("  [T, d]: to be added to the input, and for the next block to read it like the first.")
 out = x
 for n in range(12):
-    out, _ = block_forward(out, model.params, n, model.config, causal)
+    out, _ = block_forward(out, model.params, n, model.config, causal, Pass())
 claim(f"twelve blocks: {[*x.shape]} -> {[*out.shape]}", out.shape == x.shape)
 refused("x + another shape", lambda: x + np.ones((5, 32)))
 
