@@ -120,8 +120,7 @@ def _read_ids(args: argparse.Namespace, tokenizer: Tokenizer | None) -> list[int
 
 
 def _check(args: argparse.Namespace) -> None:
-    if (args.text is None) == (args.ids is None):
-        raise ValueError('give either a text ("-" reads it from stdin) or --ids.')
+    cli.check_text_or_ids(args.text, args.ids)
     if args.top < 1:
         raise ValueError(f"--top must be at least 1, but is {args.top}.")
     if args.head is not None and args.layer is None:
