@@ -49,17 +49,3 @@ def random_transformer(
     for param in params.values():
         param += 0.2 * rng.standard_normal(param.shape)
     return Transformer(config, {name: param.astype(dtype) for name, param in params.items()})
-
-
-def joined(values: dict[str, Any]) -> dict[str, Any]:
-    """Each key projection's weight and bias as one array.
-
-    Softmax ignores what all keys share, so that a key bias has the gradient 0: what rounding leaves
-    of it has no relative error to speak of.
-    """
-    joined = dict(values)
-    for name in values:
-        if name.endswith("k_proj.bias"):
-            weight = name.removesuffix("bias") + "weight"
-            joined[weight] = np.vstack([values[weight], joined.pop(name)])
-    return joined
