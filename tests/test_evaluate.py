@@ -15,13 +15,13 @@ import pytest
 import npgpt
 from npgpt import cli, evaluate
 from npgpt.evaluate import sliding_nats
-from tests.tiny import write_tiny_model
+from tests.builders.gpt2 import write_tiny_gpt2
 from tests.train.training_runs import story, write_story
 
 
 @pytest.fixture(scope="module")
 def model(tmp_path_factory):
-    return write_tiny_model(tmp_path_factory.mktemp("model"), scale=6.0)
+    return write_tiny_gpt2(tmp_path_factory.mktemp("model"), scale=6.0)
 
 
 def run(*arguments):
@@ -92,7 +92,7 @@ def test_a_folder_is_all_its_texts_and_defaults_are_the_whole_context(model, tmp
 
 
 def test_without_end_of_text_the_first_token_is_not_predicted(tmp_path, capsys):
-    model = write_tiny_model(tmp_path / "model", scale=6.0, eos_token_id=None, bos_token_id=None)
+    model = write_tiny_gpt2(tmp_path / "model", scale=6.0, eos_token_id=None, bos_token_id=None)
     text = tmp_path / "text.txt"
     text.write_text("some words", encoding="utf-8")
     result = measure(capsys, "--model", model, text)

@@ -15,9 +15,9 @@ from npgpt.describe import command as describe
 from npgpt.models.llama.model import Llama
 from npgpt.ops.rope import rope_forward
 from npgpt.train import command as train
-from tests.models.gguf_files import llama_file, write_gguf
-from tests.models.tiny_llama import random_llama
-from tests.tiny import write_vocabulary
+from tests.builders.gguf import llama_file, write_gguf
+from tests.builders.gpt2 import write_byte_vocabulary
+from tests.builders.llama import random_llama
 from tests.train.training_runs import at_step, run
 
 
@@ -25,7 +25,7 @@ from tests.train.training_runs import at_step, run
 def folder(rng, tmp_path):
     model = random_llama(rng, np.float32, vocab_size=257, max_position_embeddings=32)
     model.save_pretrained(tmp_path / "llama")
-    write_vocabulary(tmp_path / "llama")
+    write_byte_vocabulary(tmp_path / "llama")
     return tmp_path / "llama"
 
 

@@ -12,10 +12,10 @@ import pytest
 from npgpt.decoding.kv_cache import KVCache
 from npgpt.models.transformer.model import Transformer
 from npgpt.ops.softmax import softmax_forward
+from tests.builders.transformer import DIALECTS, random_transformer
 from tests.goldens import FILES, FOLDER, load
 from tests.goldens.transformer import ENDS, MUST, SEARCHES
 from tests.gradcheck import relative_error
-from tests.models.tiny_transformer import DIALECTS, random_transformer
 
 
 def lively(seed, **options):

@@ -12,8 +12,8 @@ import pytest
 from npgpt.models.bert.config import BERTConfig, init_params, param_shapes
 from npgpt.models.bert.model import BERT
 from npgpt.ops.cross_entropy import cross_entropy_backward, cross_entropy_forward
+from tests.builders.bert import random_bert, tiny_bert_config
 from tests.gradcheck import check_close, check_direction
-from tests.models.tiny_bert import random_bert, tiny_config
 
 B, T, V = 3, 7, 19
 BASE = BERTConfig()
@@ -213,7 +213,7 @@ def test_the_parameters_of_bert_base() -> None:
 
 
 def test_fresh_parameters_have_berts_scales(rng) -> None:
-    params = init_params(tiny_config(hidden_size=60, initializer_range=0.03), rng)
+    params = init_params(tiny_bert_config(hidden_size=60, initializer_range=0.03), rng)
     assert {param.dtype for param in params.values()} == {np.dtype(np.float32)}
     assert params["encoder.layer.1.output.dense.weight"].std() == pytest.approx(0.03, rel=0.1)
     assert params["embeddings.word_embeddings.weight"].std() == pytest.approx(0.03, rel=0.1)
@@ -223,7 +223,7 @@ def test_fresh_parameters_have_berts_scales(rng) -> None:
 
 
 def test_a_fresh_model_guesses_blindly(rng) -> None:
-    config = tiny_config(vocab_size=16)
+    config = tiny_bert_config(vocab_size=16)
     model = BERT(config, init_params(config, rng, np.float64, pooler=False))
     ids, targets = rng.integers(0, 16, (2, 5, 8))
     assert abs(model.loss_and_grads(ids, targets)[0] - math.log(16)) < 0.05

@@ -12,8 +12,8 @@ from npgpt.models.transformer.model import Transformer
 from npgpt.models.transformer.params import init_params, param_shapes
 from npgpt.ops.cross_entropy import cross_entropy_forward
 from npgpt.ops.label_smoothing import label_smoothing_forward
+from tests.builders.transformer import DIALECTS, random_transformer
 from tests.gradcheck import check_direction, relative_error
-from tests.models.tiny_transformer import DIALECTS, random_transformer
 
 V, S, T = 13, 7, 5  # V: what all dialects have rows for
 

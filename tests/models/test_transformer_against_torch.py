@@ -10,8 +10,8 @@ import pytest
 
 from npgpt.models.transformer.params import is_matrix
 from npgpt.ops.sinusoids import sinusoids
+from tests.builders.transformer import random_transformer
 from tests.gradcheck import check_close
-from tests.models.tiny_transformer import random_transformer
 
 pytestmark = [pytest.mark.hf, pytest.mark.usefixtures("hf")]
 

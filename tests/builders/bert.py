@@ -1,7 +1,9 @@
-"""Small random BERTs for the tests."""
+"""Tiny random BERTs, and one in a folder with a vocabulary of a few word pieces."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -19,9 +21,25 @@ SIZES = {
     "max_position_embeddings": 11,
     "type_vocab_size": 2,
 }
+PIECES = [
+    "[PAD]",
+    "[UNK]",
+    "[CLS]",
+    "[SEP]",
+    "[MASK]",
+    "the",
+    "cat",
+    "##s",
+    "sat",
+    "on",
+    "mat",
+    "cafe",
+    "猫",
+    ".",
+]
 
 
-def tiny_config(**options: Any) -> BERTConfig:
+def tiny_bert_config(**options: Any) -> BERTConfig:
     """A configuration that computes in a millisecond."""
     return BERTConfig.from_dict({**SIZES, **options})
 
@@ -35,8 +53,16 @@ def random_bert(
     **options: Any,
 ) -> BERT:
     """A model whose biases and gains are not 0 and 1 either, and whose attention is not flat."""
-    config = tiny_config(**options)
+    config = tiny_bert_config(**options)
     params = init_params(config, rng, np.float64, pooler=pooler, mlm_head=mlm_head)
     for param in params.values():
         param += 0.3 * rng.standard_normal(param.shape)
     return BERT(config, {name: param.astype(dtype) for name, param in params.items()})
+
+
+def write_tiny_bert(folder: Path, pieces: Sequence[str] = PIECES, **options: Any) -> Path:
+    """A checkpoint with vocab.txt; options: see `random_bert`."""
+    options = {"vocab_size": len(pieces), "pooler": False, **options}
+    random_bert(np.random.default_rng(0), np.float32, **options).save_pretrained(folder)
+    (folder / "vocab.txt").write_text("\n".join(pieces) + "\n", encoding="utf-8")
+    return folder
