@@ -11,12 +11,14 @@ import sys
 from functools import partial
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 import npgpt
 from npgpt import cli, generate
 from npgpt.generate import until_stop
 from tests.builders.gpt2 import END_OF_TEXT, write_tiny_gpt2
+from tests.builders.llama import write_tiny_llama
 
 COMMAND = [sys.executable, "-m", "npgpt.generate"]
 
@@ -212,6 +214,15 @@ def test_ids_without_a_token_never_come(run, tmp_path):
     code, out, _ = run(*arguments, "--json", "--ignore-eos")
     assert code == 0
     assert max(json.loads(out)["ids"]) <= END_OF_TEXT
+
+
+def test_a_llama(run, tmp_path) -> None:
+    folder = write_tiny_llama(tmp_path)
+    code, out, _ = run("abc", "--model", folder, "--max-new-tokens", 5, "--json")
+    assert code == 0
+    sample, model = json.loads(out), npgpt.from_pretrained(folder)
+    want = list(model.generate(sample["prompt_ids"], 5, allowed=np.arange(257) < 257))
+    assert (sample["ids"], len(want)) == (want, 5)
 
 
 def test_unknown_option_exits_2(folder):
