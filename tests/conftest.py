@@ -1,18 +1,33 @@
-"""Fixtures shared by the tests: a seeded generator, real files, the live reference."""
+"""Fixtures shared by the tests: a generator, commands run here, real files, what may be missing."""
 
 from __future__ import annotations
 
 import importlib.util
 import os
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
+
+from npgpt import cli
 
 
 @pytest.fixture
 def rng() -> np.random.Generator:
     return np.random.default_rng(20170612)
+
+
+@pytest.fixture
+def run_command(capsys) -> Callable[..., tuple[int, str, str]]:
+    """Run a command in this process, as a shell would: exit code, stdout, stderr."""
+
+    def call(command: Any, *argv: object) -> tuple[int, str, str]:
+        code = cli.run(command.PROG, command.main, [str(argument) for argument in argv])
+        return code, *capsys.readouterr()
+
+    return call
 
 
 @pytest.fixture(scope="session")

@@ -1,12 +1,13 @@
-"""Check hand-written gradients against central differences, in float64.
+"""Check hand-written gradients against central differences, in float64, and arrays by name.
 
 `check_gradients` looks at every coordinate of one operation; `check_direction` at one direction
 for each parameter of a whole model. Leaves out points where a function has a kink (ReLU at 0).
+`check_close` compares what two implementations computed.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
@@ -65,21 +66,57 @@ def check_direction(
         loss_fn: loss_fn(params) -> loss, without randomness.
         params: float64 arrays by name.
         grads: the gradients of the loss, keyed and shaped like params.
-        tolerance: largest |slope - predicted slope| / ‖gradient‖ allowed, for each parameter.
+        tolerance: largest |slope - predicted slope| / `size_of` allowed, for each parameter.
     """
     assert grads.keys() == params.keys()
     for name, param in params.items():
         grad = grads[name]
         assert grad.shape == param.shape, f"{name}: {grad.shape} != {param.shape}"
-        size = np.linalg.norm(grad)
+        size = size_of(name, grads)
+        if is_key_bias(name):
+            assert np.linalg.norm(grad) <= 1e-13 * size, f"the gradient of {name} is not zero"
         noise = rng.standard_normal(param.shape)
-        direction = noise / np.linalg.norm(noise) + grad / (size or 1.0)
+        direction = noise / np.linalg.norm(noise) + grad / (np.linalg.norm(grad) or 1.0)
 
         def loss_at(step: float, name: str = name, direction: np.ndarray = direction) -> float:
             return float(loss_fn({**params, name: params[name] + step * direction}))
 
-        error = abs(derivative(loss_at) - float((grad * direction).sum())) / (size or 1.0)
+        error = abs(derivative(loss_at) - float((grad * direction).sum())) / size
         assert error <= tolerance, f"the gradient of {name} is off by {error:.1e}"
+
+
+def check_close(
+    got: Mapping[str, Any], want: Mapping[str, Any], tolerance: float, dtype: Any = None
+) -> None:
+    """Assert that two implementations computed the same; the error names the worst array.
+
+    Args:
+        got, want: finite arrays of the same names and shapes.
+        tolerance: largest ‖got - want‖ / `size_of` allowed, for each array.
+        dtype: that of every array of `got`; None: that of its counterpart.
+    """
+    assert got.keys() == want.keys(), f"on one side only: {sorted(got.keys() ^ want.keys())}"
+    errors = {}
+    for name in want:
+        ours, theirs = np.asarray(got[name]), np.asarray(want[name])
+        assert ours.shape == theirs.shape, f"{name}: {ours.shape} != {theirs.shape}"
+        assert ours.dtype == (dtype or theirs.dtype), f"{name} is {ours.dtype}"
+        assert np.isfinite(ours).all(), f"{name} is not finite"
+        assert np.isfinite(theirs).all(), f"{name}, as it should be, is not finite"
+        errors[name] = float(np.linalg.norm(ours - theirs)) / size_of(name, want)
+    worst = max(errors, key=lambda name: errors[name])
+    assert errors[worst] <= tolerance, f"{worst} is off by {errors[worst]:.1e}"
+
+
+def is_key_bias(name: str) -> bool:
+    """A key's bias shifts all scores of a row alike: its gradient is zero, up to rounding."""
+    return name.endswith(("key.bias", "k_proj.bias"))
+
+
+def size_of(name: str, arrays: Mapping[str, Any]) -> float:
+    """What an error of this array is measured by: its norm, or that of the key's weight."""
+    measure = name.removesuffix("bias") + "weight" if is_key_bias(name) else name
+    return float(np.linalg.norm(arrays[measure])) or 1.0
 
 
 def numerical_gradient(f: Callable[[np.ndarray], float], x: np.ndarray) -> np.ndarray:

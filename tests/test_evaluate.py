@@ -15,13 +15,15 @@ import pytest
 import npgpt
 from npgpt import cli, evaluate
 from npgpt.evaluate import sliding_nats
-from tests.tiny import write_tiny_model
+from tests.builders.gguf import llama_file, write_gguf
+from tests.builders.gpt2 import write_tiny_gpt2
+from tests.builders.llama import random_llama, write_tiny_llama
 from tests.train.training_runs import story, write_story
 
 
 @pytest.fixture(scope="module")
 def model(tmp_path_factory):
-    return write_tiny_model(tmp_path_factory.mktemp("model"), scale=6.0)
+    return write_tiny_gpt2(tmp_path_factory.mktemp("model"), scale=6.0)
 
 
 def run(*arguments):
@@ -92,7 +94,7 @@ def test_a_folder_is_all_its_texts_and_defaults_are_the_whole_context(model, tmp
 
 
 def test_without_end_of_text_the_first_token_is_not_predicted(tmp_path, capsys):
-    model = write_tiny_model(tmp_path / "model", scale=6.0, eos_token_id=None, bos_token_id=None)
+    model = write_tiny_gpt2(tmp_path / "model", scale=6.0, eos_token_id=None, bos_token_id=None)
     text = tmp_path / "text.txt"
     text.write_text("some words", encoding="utf-8")
     result = measure(capsys, "--model", model, text)
@@ -206,10 +208,31 @@ def test_the_comparison_asks_for_the_same_model_in_eager_attention(
     assert difference == f"difference: {abs(ours - theirs):.2e} bits per byte"
 
 
+def test_a_llama(tmp_path, capsys):
+    text = tmp_path / "text.txt"
+    text.write_text("The cat sat on the mat, and the rat sat on the hat of the cat.")
+    result = measure(capsys, "--model", write_tiny_llama(tmp_path / "llama"), text)
+    assert result["context"] == 32
+    assert result["npgpt"]["together"]["tokens"] == 61
+
+
+def test_the_comparison_wants_a_folder(rng, tmp_path):
+    path = write_gguf(tmp_path / "x.gguf", *llama_file(random_llama(rng, np.float32)))
+    with pytest.raises(ValueError, match=r"--against-hf reads a folder, but .* is the file"):
+        evaluate._transformers(evaluate._parser().parse_args(["x", "--model", str(path)]), path)
+
+
 @pytest.mark.hf
-@pytest.mark.parametrize(("dtype", "bound"), [("float64", 1e-12), ("float32", 1e-6)])
-def test_transformers_measures_the_same(hf, model, tmp_path, capsys, dtype, bound):
-    text = write_story(tmp_path, 700)
+@pytest.mark.parametrize(
+    ("write", "dtype", "bound"),
+    [
+        (write_tiny_gpt2, "float64", 1e-12),
+        (write_tiny_gpt2, "float32", 1e-6),
+        (write_tiny_llama, "float32", 1e-5),
+    ],
+)
+def test_transformers_measures_the_same(hf, tmp_path, capsys, write, dtype, bound):
+    model, text = write(tmp_path / "model"), write_story(tmp_path, 700)
     options = ("--model", model, text, "--dtype", dtype, "--stride", 5, "--against-hf")
     result = measure(capsys, *options)
     ours, theirs = (result[name]["together"]["bits_per_byte"] for name in ("npgpt", "transformers"))

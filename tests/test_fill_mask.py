@@ -14,8 +14,8 @@ import pytest
 import npgpt
 from npgpt import cli
 from npgpt.fill_mask import PROG, fill_masks, main
-from tests.text.tiny_bert_folder import PIECES, write_tiny_bert
-from tests.tiny import write_tiny_model
+from tests.builders.bert import PIECES, write_tiny_bert
+from tests.builders.gpt2 import write_tiny_gpt2
 
 needs_tokenizers = pytest.mark.skipif(
     importlib.util.find_spec("tokenizers") is None, reason="needs: pip install 'npgpt[bert]'"
@@ -135,7 +135,7 @@ def test_without_the_package_it_is_named(folder, capsys, monkeypatch):
 
 
 def test_other_models_are_refused(tmp_path, capsys):
-    assert run("a [MASK]", "--model", write_tiny_model(tmp_path / "gpt2")) == 2
+    assert run("a [MASK]", "--model", write_tiny_gpt2(tmp_path / "gpt2")) == 2
     assert "is a gpt2, on which npgpt.fill_mask does not work" in capsys.readouterr().err
     headless = write_tiny_bert(tmp_path / "bare", mlm_head=False)
     assert run("--ids", "2 4 3", "--mask-id", 4, "--model", headless) == 2

@@ -8,32 +8,29 @@ import os
 import signal
 import subprocess
 import sys
+from functools import partial
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 import npgpt
 from npgpt import cli, generate
 from npgpt.generate import until_stop
-from tests.tiny import END_OF_TEXT, write_tiny_model
+from tests.builders.gpt2 import END_OF_TEXT, write_tiny_gpt2
+from tests.builders.llama import write_tiny_llama
 
 COMMAND = [sys.executable, "-m", "npgpt.generate"]
 
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory) -> Path:
-    return write_tiny_model(tmp_path_factory.mktemp("model"))
+    return write_tiny_gpt2(tmp_path_factory.mktemp("model"))
 
 
 @pytest.fixture
-def run(capsys):
-    """Run the command in this process: exit code, stdout, stderr."""
-
-    def call(*argv: object) -> tuple[int, str, str]:
-        code = cli.run(generate.PROG, generate.main, [str(a) for a in argv])
-        return code, *capsys.readouterr()
-
-    return call
+def run(run_command):
+    return partial(run_command, generate)
 
 
 def expected_ids(folder: Path, prompt: str, n: int, **options) -> list[int]:
@@ -60,7 +57,7 @@ def test_json_has_ids_text_and_the_reason_for_the_end(run, folder):
 
 
 def test_ids_in_ids_out_and_no_vocabulary_needed(run, tmp_path):
-    folder = write_tiny_model(tmp_path)
+    folder = write_tiny_gpt2(tmp_path)
     for name in ("vocab.json", "merges.txt"):
         (folder / name).unlink()
     tokens = list(npgpt.from_pretrained(folder).generate([5, 6, 7], 4))
@@ -120,7 +117,7 @@ def test_empty_prompt_starts_from_end_of_text_and_says_so(run, folder, tmp_path)
     assert code == 0
     assert json.loads(out)["prompt_ids"] == [END_OF_TEXT]
     assert "end-of-text" in err
-    mute = write_tiny_model(tmp_path, eos_token_id=None)
+    mute = write_tiny_gpt2(tmp_path, eos_token_id=None)
     code, out, err = run("", "--model", mute)
     assert (code, out) == (2, "")
     assert "empty" in err
@@ -135,7 +132,7 @@ def test_end_of_text_in_the_prompt_is_text_unless_asked(run, folder):
 def test_end_of_text_ends_the_text_and_is_not_printed(run, folder, tmp_path):
     third = expected_ids(folder, "The cat", 3)[2]
     assert third not in expected_ids(folder, "The cat", 2)
-    folder = write_tiny_model(tmp_path, eos_token_id=third)
+    folder = write_tiny_gpt2(tmp_path, eos_token_id=third)
     arguments = ("The cat", "--model", folder, "--max-new-tokens", 6, "--json")
     ended = json.loads(run(*arguments)[1])
     assert (len(ended["ids"]), ended["finish_reason"]) == (3, "end of text")
@@ -232,11 +229,20 @@ def test_slide_goes_beyond_the_context(run, folder):
 
 
 def test_ids_without_a_token_never_come(run, tmp_path):
-    folder = write_tiny_model(tmp_path, vocab_size=900)  # 257 tokens, 643 rows of padding
+    folder = write_tiny_gpt2(tmp_path, vocab_size=900)  # 257 tokens, 643 rows of padding
     arguments = ("a", "--model", folder, "--temperature", 5, "--seed", 0, "--max-new-tokens", 30)
     code, out, _ = run(*arguments, "--json", "--ignore-eos")
     assert code == 0
     assert max(json.loads(out)["ids"]) <= END_OF_TEXT
+
+
+def test_a_llama(run, tmp_path) -> None:
+    folder = write_tiny_llama(tmp_path)
+    code, out, _ = run("abc", "--model", folder, "--max-new-tokens", 5, "--json")
+    assert code == 0
+    sample, model = json.loads(out), npgpt.from_pretrained(folder)
+    want = list(model.generate(sample["prompt_ids"], 5, allowed=np.arange(257) < 257))
+    assert (sample["ids"], len(want)) == (want, 5)
 
 
 def test_unknown_option_exits_2(folder):

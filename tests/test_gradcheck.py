@@ -14,7 +14,13 @@ from npgpt.ops.linear import linear_backward, linear_forward
 from npgpt.ops.lookup import lookup_backward, lookup_forward
 from npgpt.ops.mask import mask_backward, mask_forward
 from npgpt.ops.softmax import softmax_backward, softmax_forward
-from tests.gradcheck import check_direction, check_gradients, derivative, relative_error
+from tests.gradcheck import (
+    check_close,
+    check_direction,
+    check_gradients,
+    derivative,
+    relative_error,
+)
 
 Params = dict[str, np.ndarray]
 
@@ -184,6 +190,20 @@ def test_other_errors_are_caught_and_named(
         check_direction(loss_fn, params, grads | {name: change(grads[name])}, rng)
 
 
+def test_the_gradient_of_a_keys_bias_is_zero(rng: np.random.Generator) -> None:
+    """Up to rounding, which is measured by the gradient of the key's weight."""
+    params = {"key.weight": rng.standard_normal(3), "key.bias": rng.standard_normal(3)}
+    grads = {"key.weight": 2 * params["key.weight"], "key.bias": np.full(3, 1e-15)}
+
+    def loss_fn(p: Params) -> float:
+        return float((p["key.weight"] ** 2).sum())
+
+    check_direction(loss_fn, params, grads, rng)
+    for wrong in (np.full(3, 1e-9), np.full(3, np.nan)):
+        with pytest.raises(AssertionError, match=r"^the gradient of key\.bias is not zero"):
+            check_direction(loss_fn, params, grads | {"key.bias": wrong}, rng)
+
+
 def test_missing_and_misshapen_gradients_are_caught(rng: np.random.Generator) -> None:
     params, loss_fn, grads = tiny_model(rng)
     with pytest.raises(AssertionError):
@@ -207,3 +227,41 @@ def test_relative_error() -> None:
     assert relative_error(np.array([0.0, 2.0]), closed) == np.inf
     assert np.isnan(relative_error(np.array([np.nan]), np.ones(1)))
     assert not np.nan <= 1e-10  # so that NaN never passes
+
+
+VALUES: Params = {
+    "loss": np.float64(3.0),
+    "ln.weight": np.array([3.0, 4.0]),
+    "key.weight": np.array([[300.0, 400.0]]),
+    "key.bias": np.array([1e-9]),
+}
+
+
+def test_values_that_agree_pass() -> None:
+    check_close(VALUES, VALUES, 0)
+    check_close(VALUES | {"ln.weight": np.array([3.0, 4.1])}, VALUES, 0.0201)
+    check_close(VALUES | {"key.bias": np.array([-4e-9])}, VALUES, 1.1e-11)
+    rough = {name: np.float32(value) for name, value in VALUES.items()}
+    check_close(rough, VALUES, 1e-7, np.float32)
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "complaint"),
+    [
+        ("ln.weight", np.array([3.0, 4.1]), r"^ln\.weight is off by 2\.0e-02"),
+        ("key.bias", np.array([5.0]), r"^key\.bias is off by 1\.0e-02"),
+        ("ln.weight", np.array([3.0, np.nan]), r"^ln\.weight is not finite"),
+        ("ln.weight", np.array([3.0, -np.inf]), r"^ln\.weight is not finite"),
+        ("ln.weight", np.array([[3.0, 4.0]]), r"^ln\.weight: \(1, 2\) != \(2,\)"),
+        ("loss", np.float32(3), "^loss is float32"),
+        ("other", np.ones(1), r"^on one side only: \['other'\]"),
+    ],
+)
+def test_values_that_differ_are_named(name: str, value: np.ndarray, complaint: str) -> None:
+    with pytest.raises(AssertionError, match=complaint):
+        check_close({**VALUES, name: value}, VALUES, 1e-3)
+
+
+def test_a_wanted_value_that_is_not_finite_is_named() -> None:
+    with pytest.raises(AssertionError, match=r"^ln\.weight, as it should be, is not finite"):
+        check_close(VALUES, VALUES | {"ln.weight": np.array([3.0, np.nan])}, 1e-3)

@@ -9,7 +9,7 @@ import pytest
 
 import npgpt.__main__ as npgpt_main
 from npgpt.__main__ import COMMANDS
-from tests.tiny import write_tiny_model
+from tests.builders.gpt2 import write_tiny_gpt2
 
 
 @pytest.fixture
@@ -41,7 +41,7 @@ def test_an_unknown_command_is_named_with_those_there_are(run) -> None:
 
 
 def test_a_command_does_what_its_module_does(run, tmp_path) -> None:
-    arguments = ["ab", "--model", str(write_tiny_model(tmp_path)), "--max-new-tokens", "5"]
+    arguments = ["ab", "--model", str(write_tiny_gpt2(tmp_path)), "--max-new-tokens", "5"]
     outputs = [
         subprocess.run(
             [sys.executable, "-m", *module, *arguments], capture_output=True, text=True, check=True

@@ -5,25 +5,24 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from functools import partial
 from typing import Any
 
 import pytest
 
 import npgpt
-from npgpt import cli, translate
+from npgpt import translate
 from npgpt.text.seq2seq import CharacterTables, load_marian_tokenizer
-from tests.models.tiny_transformer import random_transformer
-from tests.text.small_marian import write_marian
-from tests.tiny import write_tiny_model
+from tests.builders.gpt2 import write_tiny_gpt2
+from tests.builders.transformer import random_transformer, write_marian
 
 TABLES = {"grapheme_chars": "____abcdefghijklmno", "phoneme_chars": "____æbˈdɛfɡhIʤklmnO"}
 MARKS = {"pad_token_id": 0, "bos_token_id": 1, "decoder_start_token_id": 1, "eos_token_id": 2}
 
 
-def run(capsys, *args):
-    """Exit code, stdout, stderr."""
-    code = cli.run(translate.PROG, translate.main, args)
-    return (code, *capsys.readouterr())
+@pytest.fixture
+def run(run_command):
+    return partial(run_command, translate)
 
 
 @pytest.fixture
@@ -34,8 +33,8 @@ def speller(rng, tmp_path):
     return tmp_path
 
 
-def test_characters_of_config_json(capsys, speller) -> None:
-    code, out, err = run(capsys, "bad", "--model", str(speller))
+def test_characters_of_config_json(run, speller) -> None:
+    code, out, err = run("bad", "--model", speller)
     model = npgpt.from_pretrained(speller)
     tables = CharacterTables(model.config)
     assert tables.encode("bad~") == [1, 5, 4, 7, 3, 2]
@@ -46,11 +45,11 @@ def test_characters_of_config_json(capsys, speller) -> None:
     assert tables.decode([4, 5, 2, 3, 1, 0, 6, 18]) == "æbˈO"
 
 
-def test_ids_in_ids_out(capsys, speller) -> None:
+def test_ids_in_ids_out(run, speller) -> None:
     want = npgpt.from_pretrained(speller).generate([1, 5, 2], max_new_tokens=4, num_beams=3)
-    args = ["--ids", "1 5 2", "--model", str(speller), "--beams", "3", "--max-new-tokens", "4"]
-    assert run(capsys, *args) == (0, " ".join(map(str, want)) + "\n", "")
-    code, out, _ = run(capsys, *args, "--json", "--no-cache", "--length-penalty", "1")
+    args = ["--ids", "1 5 2", "--model", speller, "--beams", "3", "--max-new-tokens", "4"]
+    assert run(*args) == (0, " ".join(map(str, want)) + "\n", "")
+    code, out, _ = run(*args, "--json", "--no-cache", "--length-penalty", "1")
     assert code == 0
     assert json.loads(out) == {"text": None, "ids": [1, 5, 2], "translation": None, "new_ids": want}
 
@@ -67,9 +66,9 @@ def test_line_by_line_from_stdin(speller) -> None:
     assert "tokens/s" in done.stderr
 
 
-def test_a_marian_model_end_to_end(spm, capsys, tmp_path) -> None:
+def test_a_marian_model_end_to_end(spm, run, tmp_path) -> None:
     model, text = write_marian(tmp_path), "the cat sat on the mat"
-    code, out, err = run(capsys, text, "--model", str(tmp_path), "--json")
+    code, out, err = run(text, "--model", tmp_path, "--json")
     tokenizer = load_marian_tokenizer(tmp_path)
     ids = tokenizer.encode(text)
     want = model.generate(ids)
@@ -94,29 +93,29 @@ def test_a_marian_model_end_to_end(spm, capsys, tmp_path) -> None:
         (["--ids", "99"], "token id 99 at index [0] has no row"),
     ],
 )
-def test_bad_input_is_one_sentence(capsys, speller, args, says) -> None:
-    code, out, err = run(capsys, *args, "--model", str(speller))
+def test_bad_input_is_one_sentence(run, speller, args, says) -> None:
+    code, out, err = run(*args, "--model", speller)
     assert (code, out) == (2, "")
     assert err.startswith("npgpt.translate: error: ")
     assert says in err
     assert err.count("\n") == 1
 
 
-def test_models_that_do_not_translate(capsys, rng, tmp_path) -> None:
-    folder = write_tiny_model(tmp_path / "gpt2")
-    code, _, err = run(capsys, "a", "--model", str(folder))
+def test_models_that_do_not_translate(run, rng, tmp_path) -> None:
+    folder = write_tiny_gpt2(tmp_path / "gpt2")
+    code, _, err = run("a", "--model", folder)
     assert (code, err.count("\n")) == (2, 1)
     assert "is a gpt2, on which npgpt.translate does not work; what does: npgpt.generate," in err
     random_transformer(rng, model_type="bart").save_pretrained(tmp_path / "bart")
-    code, _, err = run(capsys, "a", "--model", str(tmp_path / "bart"))
+    code, _, err = run("a", "--model", tmp_path / "bart")
     assert (code, err.count("\n")) == (2, 1)
     assert "is a bart, whose vocabulary is not read here; give --ids." in err
 
 
 @pytest.mark.real
-def test_squirrel(capsys, data_dir) -> None:
+def test_squirrel(run, data_dir) -> None:
     folder = data_dir / "checkpoints" / "bart-g2p-us"
-    assert run(capsys, "squirrel", "--model", str(folder)) == (0, "skwˈɜɹᵊl\n", "")
+    assert run("squirrel", "--model", folder) == (0, "skwˈɜɹᵊl\n", "")
 
 
 @pytest.mark.hf

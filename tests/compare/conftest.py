@@ -11,10 +11,10 @@ from npgpt.models.bert.model import BERT
 from npgpt.models.gpt2.config import GPT2Config, init_params
 from npgpt.models.gpt2.model import GPT2
 from npgpt.models.transformer.model import Transformer
+from tests.builders.bert import random_bert
+from tests.builders.gpt2 import write_tiny_gpt2
+from tests.builders.transformer import random_transformer
 from tests.compare.ports import run
-from tests.models.tiny_bert import random_bert
-from tests.models.tiny_transformer import random_transformer
-from tests.tiny import write_tiny_model
 
 
 @pytest.fixture
@@ -50,7 +50,7 @@ def bart(rng, tmp_path) -> Transformer:
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory) -> Path:
-    return write_tiny_model(tmp_path_factory.mktemp("model"))
+    return write_tiny_gpt2(tmp_path_factory.mktemp("model"))
 
 
 @pytest.fixture

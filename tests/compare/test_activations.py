@@ -12,8 +12,8 @@ from npgpt.models.bert.model import BERT
 from npgpt.models.gpt2.config import init_params, param_shapes
 from npgpt.models.gpt2.model import GPT2
 from npgpt.models.transformer.model import Transformer
+from tests.builders.checkpoints import SMALL, random_params
 from tests.compare.ports import TEXTS, stations_of
-from tests.models.small_checkpoints import SMALL, random_params
 
 IDS = np.array([3, 1, 4])
 FORWARD = (

@@ -10,9 +10,9 @@ import pytest
 import npgpt
 from npgpt.compare.activations import collect_stations
 from npgpt.files.safetensors_file import read_tensors
+from tests.builders.bert import random_bert
+from tests.builders.transformer import DIALECTS, random_transformer
 from tests.compare.ports import SOURCE_AND_TARGET, run, stations_of
-from tests.models.tiny_bert import random_bert
-from tests.models.tiny_transformer import DIALECTS, random_transformer
 
 
 def test_a_dump_holds_every_station_under_its_name(dumped, folder):

@@ -10,7 +10,7 @@ import pytest
 
 from npgpt.compare.dump import Dump, ids_in, match_stations, read_stations
 from npgpt.files.safetensors_file import write_tensors
-from tests.models.small_checkpoints import write_raw
+from tests.builders.checkpoints import write_raw
 
 OURS = {"ids": np.arange(3), "embed": np.ones((3, 2)), "h.0": np.ones((3, 2))}
 PARAMS = ["wte.weight"]

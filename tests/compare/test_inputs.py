@@ -14,12 +14,11 @@ import numpy as np
 import pytest
 
 from npgpt.files.safetensors_file import read_tensors
+from tests.builders.bert import PIECES, write_tiny_bert
+from tests.builders.gpt2 import write_tiny_gpt2
+from tests.builders.transformer import random_transformer, write_marian
 from tests.compare.ports import SOURCE_AND_TARGET, edited, run
-from tests.models.tiny_transformer import random_transformer
 from tests.test_translate import MARKS, TABLES
-from tests.text.small_marian import write_marian
-from tests.text.tiny_bert_folder import PIECES, write_tiny_bert
-from tests.tiny import write_tiny_model
 
 
 def test_ids_come_from_the_command_or_the_file(folder, dumped):
@@ -75,7 +74,7 @@ def test_bad_input_is_one_sentence_and_exit_2(folder, arguments, sentence):
 
 
 def test_a_text_needs_a_vocabulary(tmp_path):
-    folder = write_tiny_model(tmp_path)
+    folder = write_tiny_gpt2(tmp_path)
     (folder / "vocab.json").unlink()
     code, _, err = run("hello", "--model", folder, "--dump", tmp_path / "a.safetensors")
     assert code == 2

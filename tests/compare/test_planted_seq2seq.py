@@ -20,8 +20,8 @@ from npgpt.models.transformer import (
 )
 from npgpt.models.transformer.model import Transformer
 from npgpt.ops.sinusoids import sinusoids
+from tests.builders.transformer import DIALECTS, random_transformer
 from tests.compare.ports import TEXTS, moved, port, report, stations_of
-from tests.models.tiny_transformer import DIALECTS, random_transformer
 
 CAUSAL = np.tri(len(TEXTS[Transformer][0]), dtype=bool)
 

@@ -15,11 +15,11 @@ from npgpt.compare.reference import hf_stations
 from npgpt.models.bert.model import BERT
 from npgpt.models.gpt2.config import GPT2Config, init_params
 from npgpt.models.gpt2.model import GPT2
+from tests.builders.bert import random_bert
+from tests.builders.checkpoints import SMALL, random_params, write_checkpoint
+from tests.builders.gpt2 import write_tiny_gpt2
+from tests.builders.transformer import DIALECTS, random_transformer
 from tests.compare.ports import run
-from tests.models.small_checkpoints import SMALL, random_params, write_checkpoint
-from tests.models.tiny_bert import random_bert
-from tests.models.tiny_transformer import DIALECTS, random_transformer
-from tests.tiny import write_tiny_model
 
 pytestmark = pytest.mark.hf
 
@@ -175,7 +175,7 @@ def test_the_row_of_berts_padding_token(hf, bert, tmp_path):
 
 
 def test_text_and_the_table(hf, tmp_path):
-    folder = write_tiny_model(tmp_path)
+    folder = write_tiny_gpt2(tmp_path)
     code, out, err = run("The cat", "--model", folder, "--gradients")
     assert (code, err) == (0, "")
     assert "against hf, 7 tokens" in out

@@ -13,12 +13,12 @@ from npgpt.compare.activations import GRAD, INPUTS, collect_stations
 from npgpt.compare.report import likely_cause
 from npgpt.files.safetensors_file import read_tensors, write_tensors
 from npgpt.models.gpt2.model import GPT2
+from tests.builders.bert import random_bert
+from tests.builders.checkpoints import SMALL, random_params
+from tests.builders.gpt2 import write_tiny_gpt2
+from tests.builders.llama import random_llama
+from tests.builders.transformer import random_transformer
 from tests.compare.ports import edited, run
-from tests.models.small_checkpoints import SMALL, random_params
-from tests.models.tiny_bert import random_bert
-from tests.models.tiny_llama import random_llama
-from tests.models.tiny_transformer import random_transformer
-from tests.tiny import write_tiny_model
 
 MODELS: dict[str, Any] = {
     "gpt2": lambda _: GPT2(SMALL, random_params()),
@@ -176,7 +176,7 @@ def test_tokens_have_their_text_where_there_is_a_vocabulary(folder, dumped, tmp_
     logits[-1, [256, 65]] = 300, 299
     edited(dumped, logits=logits)
     assert "256    '<|endoftext|>'" in run("--model", folder, "--against", dumped)[1]
-    bare = write_tiny_model(tmp_path / "bare")
+    bare = write_tiny_gpt2(tmp_path / "bare")
     (bare / "vocab.json").unlink()
     out = run("--model", bare, "--against", dumped)[1]
     assert "'" not in out.split("likeliest")[1]

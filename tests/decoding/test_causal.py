@@ -7,7 +7,7 @@ import pytest
 
 from npgpt.decoding.sampling import sample
 from npgpt.models.gpt2.model import GPT2
-from tests.models.tiny import counting_gpt2, random_gpt2
+from tests.builders.gpt2 import counting_gpt2, random_gpt2
 
 V, CONTEXT = 19, 11
 SAMPLING = {"temperature": 1.5, "top_k": 9, "top_p": 0.95}

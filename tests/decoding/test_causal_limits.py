@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from npgpt.decoding.causal import end_of_text_ids
-from tests.models.tiny import counting_gpt2, random_gpt2
+from tests.builders.gpt2 import counting_gpt2, random_gpt2
 
 
 def test_a_row_ends_after_a_stop_token() -> None:

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from npgpt.decoding.kv_cache import KVCache
+from tests.builders.gpt2 import random_gpt2
 from tests.gradcheck import relative_error
-from tests.models.tiny import random_gpt2
 
 V, T = 19, 11
 

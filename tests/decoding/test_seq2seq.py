@@ -12,10 +12,10 @@ import pytest
 from npgpt.decoding.kv_cache import KVCache
 from npgpt.models.transformer.model import Transformer
 from npgpt.ops.softmax import softmax_forward
-from tests.goldens.make_transformer import ENDS, MUST, SEARCHES
+from tests.builders.transformer import DIALECTS, random_transformer
+from tests.goldens import FILES, FOLDER, load
+from tests.goldens.transformer import ENDS, MUST, SEARCHES
 from tests.gradcheck import relative_error
-from tests.models.test_transformer_golden import GOLDENS, load
-from tests.models.tiny_transformer import DIALECTS, random_transformer
 
 
 def lively(seed, **options):
@@ -183,24 +183,25 @@ def test_a_cache_goes_on_with_the_rows_selected(rng) -> None:
     np.testing.assert_array_equal(values[..., :3, :], v[[2, 0, 2]])
 
 
-@pytest.mark.parametrize("path", GOLDENS, ids=lambda path: path.stem)
+TRANSFORMERS = [path for path in FILES if path.stem.startswith("transformer")]
+
+
+@pytest.mark.parametrize("path", TRANSFORMERS, ids=lambda path: path.stem)
 def test_beams_as_transformers_wrote_them(path) -> None:
-    """No torch needed; see tests/goldens/make_transformer.py."""
-    model, golden = load(path)
+    """No torch needed; see tests/goldens/__init__.py."""
+    model, given, _ = load(path)
     written = model.generate(
-        golden["ids"], attention_mask=golden["mask"], num_beams=3, max_new_tokens=12
+        given["ids"], attention_mask=given["mask"], num_beams=3, max_new_tokens=12
     )
-    assert written == [golden[f"beams.{row}"].tolist() for row in range(3)]
-    assert isinstance(model, Transformer)
+    assert written == [given[f"beams.{row}"].tolist() for row in range(3)]
 
 
 @pytest.mark.parametrize("search", SEARCHES)
 def test_every_search_as_transformers_does_it(search) -> None:
     """No torch needed; ends of text are made likelier, so that some targets end early."""
-    path = GOLDENS[0].with_name("transformer-searches.json")
-    stored = json.loads(path.read_text(encoding="utf-8"))
+    stored = json.loads((FOLDER / "transformer-searches.json").read_text(encoding="utf-8"))
     assert len(stored) == len(SEARCHES) * len(MUST) * len(ENDS)
-    model, golden = load(GOLDENS[0])
+    model, given, _ = load(FOLDER / "transformer-bart.safetensors")
     settings = {"max_new_tokens": 12, **SEARCHES[search]}
     for more in ENDS:
         for must, forced in MUST.items():
@@ -208,5 +209,5 @@ def test_every_search_as_transformers_does_it(search) -> None:
             bias = model.params["final_logits_bias"].copy()
             bias[0, 2] += more
             likelier = Transformer(config, {**model.params, "final_logits_bias": bias})
-            got = likelier.generate(golden["ids"], attention_mask=golden["mask"], **settings)
+            got = likelier.generate(given["ids"], attention_mask=given["mask"], **settings)
             assert got == stored[f"{search}; {must}; end {more:+}"]

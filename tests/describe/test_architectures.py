@@ -5,9 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from tests.models.tiny_bert import random_bert, tiny_config
-from tests.models.tiny_transformer import DIALECTS, SIZES, random_transformer
-from tests.text.tiny_bert_folder import write_tiny_bert
+from tests.builders.bert import random_bert, tiny_bert_config, write_tiny_bert
+from tests.builders.transformer import DIALECTS, SIZES, random_transformer
 
 LLAMA_3_8B = """\
 llama-3-8b: 32 blocks, d 4096, 32 heads of 128 on 8 of keys and values,
@@ -79,7 +78,7 @@ def test_the_text_of_a_bert(run) -> None:
 
 @pytest.mark.parametrize("tied", [True, False])
 def test_parts_of_a_bert_make_up_the_whole(described, write_config, tied) -> None:
-    config = tiny_config(tie_word_embeddings=tied, type_vocab_size=1)
+    config = tiny_bert_config(tie_word_embeddings=tied, type_vocab_size=1)
     parameters = described(write_config(config.to_dict()))["parameters"]
     a_layer = [parameters[part] for part in ("attention", "FFN", "two LayerNorms")]
     assert sum(a_layer) == parameters["a layer"] == parameters["all layers"] // 2
@@ -100,7 +99,7 @@ def test_a_folder_and_its_weights_that_are_never_opened(described, tmp_path) -> 
 
 
 def test_memory_is_that_of_a_pass_of_a_bert(described, write_config, rng) -> None:
-    path = write_config(tiny_config().to_dict())
+    path = write_config(tiny_bert_config().to_dict())
     options = ("--context", 5, "--batch", 3, "--dtype", "float64")
     memory = described(path, *options)["memory_bytes"]
     out = random_bert(rng).forward(rng.integers(0, 19, (3, 5)))

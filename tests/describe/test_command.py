@@ -11,7 +11,7 @@ import pytest
 import npgpt
 from npgpt.cli import width
 from npgpt.describe import command
-from tests.tiny import tiny_config, write_tiny_model
+from tests.builders.gpt2 import byte_gpt2_config, write_tiny_gpt2
 
 KINDS_OF_TRANSFORMER = ("bart", "marian", "transformer")
 
@@ -19,7 +19,7 @@ KINDS_OF_TRANSFORMER = ("bart", "marian", "transformer")
 def test_a_config_json_and_its_folder_are_the_same_and_need_no_weights(
     described, write_config, tmp_path
 ):
-    path = write_config(tiny_config().to_dict())
+    path = write_config(byte_gpt2_config().to_dict())
     by_file, by_folder = described(path), described(tmp_path)
     assert (by_file.pop("model"), by_folder.pop("model")) == (str(path), str(tmp_path))
     assert by_file == by_folder
@@ -28,7 +28,7 @@ def test_a_config_json_and_its_folder_are_the_same_and_need_no_weights(
 
 
 def test_weights_are_never_opened(described, tmp_path):
-    folder = write_tiny_model(tmp_path)
+    folder = write_tiny_gpt2(tmp_path)
     (folder / "model.safetensors").write_bytes(b"no safetensors")
     assert described(folder)["parameters"]["total"] == 257 * 12 + 32 * 12 + 2 * 1884 + 24
 
@@ -61,7 +61,7 @@ def test_presets_need_neither_network_nor_folder(described, name, total, tmp_pat
 def test_a_hub_id_is_asked_for_its_configuration_alone(
     described, write_config, monkeypatch, tmp_path
 ):
-    write_config(tiny_config().to_dict())
+    write_config(byte_gpt2_config().to_dict())
     asked = []
 
     def find_supported(command: str, name: str, *, files: tuple[str, ...]) -> Path:

@@ -12,12 +12,12 @@ from npgpt.describe.gpt2 import Axes, flops, memory, structure_of
 from npgpt.models.gpt2.config import init_params
 from npgpt.models.gpt2.model import GPT2
 from npgpt.ops.activation import ACTIVATIONS
-from tests.tiny import tiny_config
+from tests.builders.gpt2 import byte_gpt2_config
 
 
 def test_what_is_linear_in_t_and_what_is_not():
     """The letters against the amounts for twice as many tokens."""
-    structure, factor = structure_of(tiny_config()), {"": 1, "T": 2, "T²": 4}
+    structure, factor = structure_of(byte_gpt2_config()), {"": 1, "T": 2, "T²": 4}
     for costs in (lambda n: flops(structure, n, 1), lambda n: memory(structure, n, 1, 4)):
         for once, twice in zip(costs(7), costs(14), strict=True):
             if once.grows == "T and T²":
@@ -36,7 +36,7 @@ def test_what_is_linear_in_t_and_what_is_not():
 @pytest.mark.parametrize("activation", ACTIVATIONS)
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
 def test_what_is_kept_for_backward_is_what_the_forward_pass_keeps(rng, activation, dtype):
-    config = tiny_config(activation_function=activation, n_inner=31)
+    config = byte_gpt2_config(activation_function=activation, n_inner=31)
     model = GPT2(config, init_params(config, rng, dtype))
     saved = model.forward(rng.integers(0, 257, (2, 9))).saved
     floats = {id(a): a for a in buffers(saved) if a.dtype == dtype}
@@ -61,7 +61,7 @@ def buffers(saved: Any) -> Iterator[np.ndarray]:
     "options", [{}, {"n_inner": 31}, {"tie_word_embeddings": False}, {"n_layer": 1, "n_head": 4}]
 )
 def test_boxes_fit_together_and_carry_all_parameters(rng, options):
-    config = tiny_config(**options)
+    config = byte_gpt2_config(**options)
     structure = structure_of(config)
     arrays = init_params(config, rng).values()
     assert sum(box.parameters for box in structure.all_boxes()) == sum(a.size for a in arrays)

@@ -12,7 +12,7 @@ from npgpt.describe.gpt2 import flops, memory, structure_of
 from npgpt.describe.gpt2_report import mermaid
 from npgpt.models.gpt2.config import PRESETS, init_params
 from npgpt.models.gpt2.model import GPT2
-from tests.tiny import tiny_config
+from tests.builders.gpt2 import byte_gpt2_config
 
 
 def row(text: str, title: str, name: str) -> list[str]:
@@ -118,7 +118,7 @@ def test_flops(described):
 
 
 def test_shapes_are_those_of_a_forward_pass(run, rng, write_config):
-    config = tiny_config(n_inner=31)
+    config = byte_gpt2_config(n_inner=31)
     text = run(write_config(config.to_dict()))[1]
     model, stations = GPT2(config, init_params(config, rng)), dict[str, np.ndarray]()
     saved = model.forward([1, 2, 3, 4, 5], observe=stations.__setitem__).saved
@@ -136,7 +136,7 @@ def in_brackets(array: np.ndarray) -> str:
 
 
 def test_mermaid_is_a_diagram_of_these_sizes(run, write_config):
-    path = write_config(tiny_config(n_inner=31, tie_word_embeddings=False).to_dict())
+    path = write_config(byte_gpt2_config(n_inner=31, tie_word_embeddings=False).to_dict())
     code, text, err = run(path, "--mermaid")
     assert (code, err) == (0, "")
     for words in (

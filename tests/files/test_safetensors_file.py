@@ -18,7 +18,7 @@ from npgpt.files.safetensors_file import (
     read_tensors,
     write_tensors,
 )
-from tests.models.small_checkpoints import write_raw
+from tests.builders.checkpoints import write_raw
 
 
 def item(dtype: str, shape: list[int], start: int, stop: int) -> dict[str, Any]:

@@ -11,7 +11,7 @@ import pytest
 from npgpt.files.safetensors_file import write_tensors
 from npgpt.files.shards import read_index
 from npgpt.models.gpt2.checkpoint import load_checkpoint
-from tests.models.small_checkpoints import SMALL, assert_same, random_params, write_checkpoint
+from tests.builders.checkpoints import SMALL, assert_same, random_params, write_checkpoint
 
 INDEX = "model.safetensors.index.json"
 FIRST, SECOND = "model-00001-of-00002.safetensors", "model-00002-of-00002.safetensors"

@@ -18,11 +18,11 @@ from npgpt.models.bert.checkpoint import load_bert
 from npgpt.models.gpt2.checkpoint import load_checkpoint
 from npgpt.models.llama.checkpoint import load_llama
 from npgpt.models.transformer.checkpoint import load_transformer
-from tests.models.small_checkpoints import assert_same, change
-from tests.models.tiny import random_gpt2
-from tests.models.tiny_bert import random_bert
-from tests.models.tiny_llama import random_llama
-from tests.models.tiny_transformer import random_transformer
+from tests.builders.bert import random_bert
+from tests.builders.checkpoints import assert_same, change
+from tests.builders.gpt2 import random_gpt2
+from tests.builders.llama import random_llama
+from tests.builders.transformer import random_transformer
 
 # Parts of the names of what is not a Linear's matrix.
 TABLES = ("embed", "wte", "wpe", "shared", "lm_head", "decoder.weight", "logits_bias")

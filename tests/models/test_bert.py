@@ -12,7 +12,8 @@ import pytest
 from npgpt.models.bert.config import BERTConfig, init_params, param_shapes
 from npgpt.models.bert.model import BERT
 from npgpt.ops.cross_entropy import cross_entropy_backward, cross_entropy_forward
-from tests.models.tiny_bert import check_all_directions, random_bert, tiny_config, worst
+from tests.builders.bert import random_bert, tiny_bert_config
+from tests.gradcheck import check_close, check_direction
 
 B, T, V = 3, 7, 19
 BASE = BERTConfig()
@@ -39,7 +40,7 @@ def test_every_gradient_predicts_the_change_of_the_loss(rng, options) -> None:
         logits = BERT(model.config, params)(ids, *context)
         return float(cross_entropy_forward(logits, targets)[0])
 
-    check_all_directions(loss_fn, model.params, grads, rng)
+    check_direction(loss_fn, model.params, grads, rng)
 
 
 def test_gradients_from_all_three_outputs_at_once(rng) -> None:
@@ -55,14 +56,14 @@ def test_gradients_from_all_three_outputs_at_once(rng) -> None:
         outputs = zip(upstream, (hidden, pooled, logits), strict=True)
         return sum(float((dy * y).sum()) for dy, y in outputs)
 
-    check_all_directions(loss_fn, model.params, grads, rng)
+    check_direction(loss_fn, model.params, grads, rng)
     alone = [
         model.backward(dlogits, out.saved),
         model.backward(None, out.saved, dpooled=dpooled),
         model.backward(None, out.saved, dhidden=dhidden),
     ]
     summed = {name: sum(each[name] for each in alone) for name in grads}
-    assert worst(summed, grads) < (1e-12, "")
+    check_close(summed, grads, 1e-12)
     assert not alone[0]["pooler.dense.weight"].any()
     assert not alone[1]["cls.predictions.bias"].any()
 
@@ -80,7 +81,7 @@ def test_gradients_through_dropout(rng) -> None:
         assert out.logits is not None
         return float(cross_entropy_forward(out.logits, targets)[0])
 
-    check_all_directions(loss_fn, model.params, grads, rng)
+    check_direction(loss_fn, model.params, grads, rng)
 
 
 @pytest.mark.parametrize("name", ["hidden_dropout_prob", "attention_probs_dropout_prob"])
@@ -107,7 +108,7 @@ def test_the_head_at_the_asked_positions_is_the_head_everywhere(rng) -> None:
     whole_grads = model.backward(cross_entropy_backward(1.0, saved_loss), out.saved)
     pooler = ("pooler.dense.weight", "pooler.dense.bias")
     assert not any(grads.pop(name).any() or whole_grads.pop(name).any() for name in pooler)
-    assert worst(grads, whole_grads) < (1e-12, "")
+    check_close(grads, whole_grads, 1e-12)
 
 
 def test_everybody_sees_everybody_but_padding(rng) -> None:
@@ -212,7 +213,7 @@ def test_the_parameters_of_bert_base() -> None:
 
 
 def test_fresh_parameters_have_berts_scales(rng) -> None:
-    params = init_params(tiny_config(hidden_size=60, initializer_range=0.03), rng)
+    params = init_params(tiny_bert_config(hidden_size=60, initializer_range=0.03), rng)
     assert {param.dtype for param in params.values()} == {np.dtype(np.float32)}
     assert params["encoder.layer.1.output.dense.weight"].std() == pytest.approx(0.03, rel=0.1)
     assert params["embeddings.word_embeddings.weight"].std() == pytest.approx(0.03, rel=0.1)
@@ -222,7 +223,7 @@ def test_fresh_parameters_have_berts_scales(rng) -> None:
 
 
 def test_a_fresh_model_guesses_blindly(rng) -> None:
-    config = tiny_config(vocab_size=16)
+    config = tiny_bert_config(vocab_size=16)
     model = BERT(config, init_params(config, rng, np.float64, pooler=False))
     ids, targets = rng.integers(0, 16, (2, 5, 8))
     assert abs(model.loss_and_grads(ids, targets)[0] - math.log(16)) < 0.05

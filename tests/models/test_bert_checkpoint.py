@@ -14,8 +14,8 @@ from npgpt.models.bert.checkpoint import load_bert, save_bert
 from npgpt.models.bert.config import BERTConfig, param_shapes
 from npgpt.models.bert.model import BERT
 from npgpt.models.gpt2.checkpoint import load_checkpoint
-from tests.models.small_checkpoints import assert_same
-from tests.models.tiny_bert import SIZES
+from tests.builders.bert import SIZES
+from tests.builders.checkpoints import assert_same
 
 SMALL = BERTConfig.from_dict({**SIZES, "num_hidden_layers": 1})
 UNTIED = replace(SMALL, tie_word_embeddings=False)

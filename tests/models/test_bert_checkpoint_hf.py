@@ -9,10 +9,10 @@ import pytest
 
 from npgpt.models.bert.checkpoint import load_bert, save_bert
 from npgpt.models.bert.model import BERT
-from tests.goldens.make_bert import arrays, reference_model
+from tests.builders.bert import SIZES, random_bert
+from tests.builders.checkpoints import assert_same
+from tests.goldens.bert import reference_model, reference_params
 from tests.gradcheck import relative_error
-from tests.models.small_checkpoints import assert_same
-from tests.models.tiny_bert import SIZES, random_bert
 
 pytestmark = [pytest.mark.hf, pytest.mark.usefixtures("hf")]
 
@@ -61,7 +61,7 @@ def test_transformers_loads_what_is_saved(tmp_path, rng, kind, options, dtype):
     )
     assert not any(info.values()), info
     assert theirs.dtype == getattr(torch, dtype)
-    assert_same(arrays(theirs), model.params)
+    assert_same(reference_params(theirs), model.params)
     error = relative_error(our_outputs(model), outputs(theirs.eval()))
     assert error < {"float32": 1e-5, "float64": 1e-13}[dtype]
 
@@ -69,10 +69,10 @@ def test_transformers_loads_what_is_saved(tmp_path, rng, kind, options, dtype):
 @pytest.mark.parametrize("tied", [True, False])
 @pytest.mark.parametrize("kind", ["BertForMaskedLM", "BertModel"])
 def test_what_transformers_saves_is_loaded(tmp_path, kind, tied):
-    reference = reference_model(kind, {**SIZES, "tie_word_embeddings": tied}, 3, "float32")
+    reference = reference_model({**SIZES, "kind": kind, "tie_word_embeddings": tied}, 3, "float32")
     reference.save_pretrained(tmp_path)
     model = BERT(*load_bert(tmp_path))
-    assert_same(model.params, arrays(reference))
+    assert_same(model.params, reference_params(reference))
     assert relative_error(our_outputs(model), outputs(reference)) < 1e-5
 
 
@@ -80,11 +80,11 @@ def test_both_heads_are_what_bert_for_pretraining_saves(tmp_path):
     """Its next-sentence classifier is named in a warning; the rest comes, and goes back."""
     import transformers
 
-    reference = reference_model("BertForPreTraining", SIZES, 3, "float32")
+    reference = reference_model({**SIZES, "kind": "BertForPreTraining"}, 3, "float32")
     reference.save_pretrained(tmp_path / "theirs")
     with pytest.warns(UserWarning, match=r"not used: cls\.seq_relationship\.bias, cls\.seq_"):
         config, params = load_bert(tmp_path / "theirs")
-    wanted = arrays(reference)
+    wanted = reference_params(reference)
     assert_same(params, {n: a for n, a in wanted.items() if "seq_relationship" not in n})
     save_bert(tmp_path / "ours", config, params)
     _, info = transformers.BertForPreTraining.from_pretrained(

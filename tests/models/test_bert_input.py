@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from npgpt.models.bert.config import BERTConfig
-from tests.models.tiny_bert import SIZES, random_bert, tiny_config
+from tests.builders.bert import SIZES, random_bert, tiny_bert_config
 
 
 def test_lists_tuples_and_every_integer_dtype_are_ids(rng) -> None:
@@ -65,6 +65,6 @@ def test_relative_positions_are_refused() -> None:
         ValueError, match=r"^x/config\.json: .*'relative_key', but npgpt's BERT has"
     ):
         BERTConfig.from_dict({**SIZES, "position_embedding_type": "relative_key"}, "x/config.json")
-    config = tiny_config(position_embedding_type="absolute")
+    config = tiny_bert_config(position_embedding_type="absolute")
     assert config.to_dict()["position_embedding_type"] == "absolute"
     assert BERTConfig().to_dict()["architectures"] == ["BertForMaskedLM"]

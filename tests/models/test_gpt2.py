@@ -11,8 +11,8 @@ import pytest
 from npgpt.models.gpt2.config import GPT2Config, init_params, param_shapes
 from npgpt.models.gpt2.model import GPT2
 from npgpt.ops.cross_entropy import cross_entropy_forward
+from tests.builders.gpt2 import random_gpt2, tiny_gpt2_config
 from tests.gradcheck import check_direction
-from tests.models.tiny import random_gpt2, tiny_config
 
 B, T, V = 3, 7, 19
 
@@ -69,7 +69,7 @@ def test_each_dropout_draws_only_in_training_and_only_from_its_generator(rng, na
 
 def test_a_model_of_2_layers_and_width_8(rng) -> None:
     """28 tensors, 1,952 parameters, a loss near ln 16 at the start, T losses in one pass."""
-    config = tiny_config(n_layer=2, n_head=2, n_embd=8, vocab_size=16, n_positions=8)
+    config = tiny_gpt2_config(n_layer=2, n_head=2, n_embd=8, vocab_size=16, n_positions=8)
     model = GPT2(config, init_params(config, rng, np.float64))
     ids, targets = rng.integers(0, 16, (2, 8))
     loss, grads = model.loss_and_grads(ids, targets)
@@ -104,7 +104,7 @@ def test_the_parameters_of_gpt2_small() -> None:
 
 
 def test_fresh_parameters_have_gpt2s_scales(rng) -> None:
-    config = tiny_config(n_embd=60, n_layer=8, n_positions=100, initializer_range=0.03)
+    config = tiny_gpt2_config(n_embd=60, n_layer=8, n_positions=100, initializer_range=0.03)
     params = init_params(config, rng)
     assert {param.dtype for param in params.values()} == {np.dtype(np.float32)}
     assert params["wpe.weight"].std() == pytest.approx(0.03, rel=0.05)
@@ -119,7 +119,7 @@ def test_a_tied_wte_gets_both_contributions(rng) -> None:
     tied = random_gpt2(rng)
     ids, targets = random_batch(rng)
     copied = {**tied.params, "lm_head.weight": tied.params["wte.weight"]}
-    untied = GPT2(tiny_config(tie_word_embeddings=False), copied)
+    untied = GPT2(tiny_gpt2_config(tie_word_embeddings=False), copied)
     loss, grads = tied.loss_and_grads(ids, targets)
     untied_loss, untied_grads = untied.loss_and_grads(ids, targets)
     assert loss == untied_loss

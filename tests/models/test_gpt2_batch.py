@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from npgpt.ops.mask import causal_mask
+from tests.builders.gpt2 import random_gpt2
 from tests.gradcheck import relative_error
-from tests.models.tiny import random_gpt2
 
 V = 19
 LENGTHS = (9, 4, 7)  # of the rows below, which padding makes equally long

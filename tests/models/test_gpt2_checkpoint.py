@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from npgpt.models.gpt2.checkpoint import load_checkpoint
-from tests.models.small_checkpoints import (
+from tests.builders.checkpoints import (
     SMALL,
     UNTIED,
     assert_same,

@@ -8,7 +8,7 @@ import numpy as np
 
 from npgpt.models.gpt2.model import GPT2
 from npgpt.ops.cross_entropy import cross_entropy_backward, cross_entropy_forward
-from tests.models.tiny import random_gpt2
+from tests.builders.gpt2 import random_gpt2
 
 B, T, V = 3, 7, 19
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from tests.models.tiny import random_gpt2
+from tests.builders.gpt2 import random_gpt2
 
 
 def test_lists_tuples_and_every_integer_dtype_are_ids(rng) -> None:

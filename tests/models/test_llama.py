@@ -10,8 +10,8 @@ import pytest
 from npgpt.models.llama.config import LlamaConfig, init_params, param_shapes
 from npgpt.models.llama.model import Llama
 from npgpt.ops.cross_entropy import cross_entropy_forward
+from tests.builders.llama import random_llama, tiny_llama_config
 from tests.gradcheck import check_direction
-from tests.models.tiny_llama import random_llama, tiny_llama_config
 
 B, T, V = 3, 7, 19
 LLAMA3 = {

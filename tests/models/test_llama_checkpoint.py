@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 import npgpt
-from tests.models.small_checkpoints import assert_same, change
-from tests.models.tiny_llama import random_llama
+from tests.builders.checkpoints import assert_same, change
+from tests.builders.llama import random_llama
 
 
 @pytest.fixture

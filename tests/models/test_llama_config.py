@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from npgpt.models.llama.config import LlamaConfig, param_shapes
-from tests.models.tiny_llama import SIZES, tiny_llama_config
+from tests.builders.llama import SIZES, tiny_llama_config
 
 LLAMA3 = {
     "rope_type": "llama3",

@@ -13,15 +13,15 @@ from npgpt.models.gpt2.config import GPT2Config
 from npgpt.models.llama.config import LlamaConfig
 from npgpt.models.transformer.config import TransformerConfig
 from npgpt.ops.activation import ACTIVATIONS
-from tests.models import tiny, tiny_bert, tiny_llama, tiny_transformer
+from tests.builders import bert, gpt2, llama, transformer
 
 CONFIGS: dict[str, tuple[Any, dict[str, Any]]] = {
-    "gpt2": (GPT2Config, {**tiny.SIZES, "n_inner": None}),
-    "llama": (LlamaConfig, {n: s for n, s in tiny_llama.SIZES.items() if s is not None}),
-    "bert": (BERTConfig, tiny_bert.SIZES),
+    "gpt2": (GPT2Config, {**gpt2.SIZES, "n_inner": None}),
+    "llama": (LlamaConfig, {n: s for n, s in llama.SIZES.items() if s is not None}),
+    "bert": (BERTConfig, bert.SIZES),
     "transformer": (
         TransformerConfig,
-        {n: s for n, s in tiny_transformer.SIZES.items() if not n.endswith("_id")},
+        {n: s for n, s in transformer.SIZES.items() if not n.endswith("_id")},
     ),
 }
 NULLABLE = ("n_inner", "num_key_value_heads", "head_dim")

@@ -10,8 +10,8 @@ import pytest
 
 from npgpt.models.transformer.checkpoint import LAYOUT
 from npgpt.ops.sinusoids import sinusoids
-from tests.gradcheck import relative_error
-from tests.models.tiny_transformer import joined, random_transformer
+from tests.builders.transformer import random_transformer
+from tests.gradcheck import check_close
 
 pytestmark = [pytest.mark.hf, pytest.mark.usefixtures("hf")]
 
@@ -90,7 +90,5 @@ def test_logits_and_every_gradient(rng, activation) -> None:
     want = x @ table.T
     want.backward(torch.tensor(dlogits))
 
-    assert relative_error(logits, want.detach().numpy()) < 1e-12
-    wanted = joined({name: param.grad.numpy() for name, param in params.items()})
-    for name, grad in joined(grads).items():
-        assert relative_error(grad, wanted[name]) < 1e-12, name
+    wanted = {name: param.grad.numpy() for name, param in params.items()}
+    check_close({"logits": logits, **grads}, {"logits": want.detach().numpy(), **wanted}, 1e-12)

@@ -11,8 +11,8 @@ import pytest
 import npgpt
 from npgpt.models.transformer.model import Transformer
 from npgpt.ops.sinusoids import sinusoids_in_halves
-from tests.models.small_checkpoints import assert_same, change
-from tests.models.tiny_transformer import DIALECTS, random_transformer
+from tests.builders.checkpoints import assert_same, change
+from tests.builders.transformer import DIALECTS, random_transformer
 
 
 def save(folder: Path, options: dict[str, Any] | None = None) -> Transformer:
@@ -132,7 +132,7 @@ def test_transformers_loads_what_is_saved(hf, tmp_path, dialect) -> None:
 @pytest.mark.hf
 @pytest.mark.parametrize("dialect", ["bart", "marian", "two tables"])
 def test_what_transformers_saves_is_loaded(hf, tmp_path, dialect) -> None:
-    from tests.goldens.make_transformer import reference_model, reference_params
+    from tests.goldens.transformer import reference_model, reference_params
 
     reference = reference_model({**DIALECTS[dialect], "pad_token_id": 1}, 2, "float32")
     reference.save_pretrained(tmp_path)

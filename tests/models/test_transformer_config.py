@@ -9,7 +9,7 @@ import pytest
 
 from npgpt.models.transformer.config import TransformerConfig, param_shapes
 from npgpt.models.transformer.model import Transformer
-from tests.models.tiny_transformer import SIZES, random_transformer
+from tests.builders.transformer import SIZES, random_transformer
 
 
 @pytest.mark.parametrize(

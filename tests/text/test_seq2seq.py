@@ -10,8 +10,7 @@ import pytest
 
 from npgpt.models.transformer.config import TransformerConfig
 from npgpt.text.seq2seq import CharacterTables, load_marian_tokenizer
-from tests.models.tiny_transformer import SIZES
-from tests.text.small_marian import LANGUAGE, write_marian
+from tests.builders.transformer import LANGUAGE, SIZES, write_marian
 
 
 @pytest.fixture(scope="module")

@@ -8,7 +8,7 @@ import pytest
 
 import npgpt
 from npgpt.text.vocabulary import read_vocabulary
-from tests.models.gguf_files import write_gguf
+from tests.builders.gguf import write_gguf
 from tests.text.naive_bpe import (
     CORPUS,
     END_OF_TEXT,

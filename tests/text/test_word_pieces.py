@@ -9,7 +9,7 @@ import sys
 import pytest
 
 from npgpt.text.word_pieces import load_word_pieces
-from tests.text.tiny_bert_folder import PIECES, write_tiny_bert
+from tests.builders.bert import PIECES, write_tiny_bert
 
 needs_tokenizers = pytest.mark.skipif(
     importlib.util.find_spec("tokenizers") is None, reason="needs: pip install 'npgpt[bert]'"

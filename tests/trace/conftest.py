@@ -11,15 +11,15 @@ import pytest
 
 from npgpt import cli
 from npgpt.trace import command as trace
-from tests.models.tiny_llama import random_llama
-from tests.tiny import write_tiny_model, write_vocabulary
+from tests.builders.gpt2 import write_byte_vocabulary, write_tiny_gpt2
+from tests.builders.llama import random_llama
 
 
 def write_llama(folder: Path, **options: Any) -> Path:
     """V 257, context 32, H 6, H_kv 3, d_h 4, L 2, F 10, unless the options say otherwise."""
     sizes = {"vocab_size": 257, "max_position_embeddings": 32, **options}
     random_llama(np.random.default_rng(3), np.float32, **sizes).save_pretrained(folder)
-    write_vocabulary(folder)
+    write_byte_vocabulary(folder)
     return folder
 
 
@@ -28,7 +28,7 @@ def folders(tmp_path_factory) -> dict[str, Path]:
     """A GPT-2 (V 257, context 32, H 3, L 2), a Llama, and one with a tied head."""
     new = tmp_path_factory.mktemp
     return {
-        "gpt2": write_tiny_model(new("gpt2")),
+        "gpt2": write_tiny_gpt2(new("gpt2")),
         "llama": write_llama(new("llama")),
         "tied llama": write_llama(new("tied"), tie_word_embeddings=True),
     }

@@ -13,13 +13,13 @@ import pytest
 
 import npgpt
 from npgpt.files.safetensors_file import write_tensors
-from tests.models.gguf_files import llama_file, write_gguf
-from tests.tiny import END_OF_TEXT, write_tiny_model
+from tests.builders.gguf import llama_file, write_gguf
+from tests.builders.gpt2 import END_OF_TEXT, write_tiny_gpt2
 from tests.trace.conftest import write_llama
 
 
 def test_ids_need_no_vocabulary(run, tmp_path):
-    folder = write_tiny_model(tmp_path)
+    folder = write_tiny_gpt2(tmp_path)
     for name in ("vocab.json", "merges.txt"):
         (folder / name).unlink()
     code, out, err = run(folder, "--ids", "5, 6 7")
@@ -34,7 +34,7 @@ def test_ids_with_a_vocabulary_are_shown_as_text(gpt2, traced):
 
 
 def test_rows_of_wte_without_a_token_have_a_number(run, tmp_path):
-    folder = write_tiny_model(tmp_path, vocab_size=900)
+    folder = write_tiny_gpt2(tmp_path, vocab_size=900)
     assert re.search(r"#\d{3} 0\.", run(folder, "a")[1])
 
 
@@ -73,7 +73,7 @@ def test_a_gguf_file_says_the_same(traced, run, llama, tmp_path):
 
 @pytest.mark.filterwarnings("always:.*NaN")
 def test_a_model_with_nan_is_traced_all_the_same(run, tmp_path):
-    folder = write_tiny_model(tmp_path)
+    folder = write_tiny_gpt2(tmp_path)
     model = npgpt.from_pretrained(folder)
     model.params["h.1.mlp.c_proj.bias"][0] = np.nan
     write_tensors(folder / "model.safetensors", model.params, {"format": "pt"})
@@ -131,7 +131,7 @@ def test_attention_weights_that_no_memory_holds_are_refused(run, llama, monkeypa
 
 
 def test_a_text_without_a_vocabulary_is_refused(run, tmp_path):
-    folder = write_tiny_model(tmp_path)
+    folder = write_tiny_gpt2(tmp_path)
     (folder / "vocab.json").unlink()
     code, out, err = run(folder, "a")
     assert (code, out) == (2, "")

@@ -24,8 +24,8 @@ from npgpt.trace.lens import (
     sink_heads,
     strongest_neurons,
 )
-from tests.models.tiny_llama import random_llama
-from tests.tiny import tiny_config
+from tests.builders.gpt2 import byte_gpt2_config
+from tests.builders.llama import random_llama
 
 IDS = [5, 18, 17, 5, 2, 11, 8]
 T, L = len(IDS), 2
@@ -93,7 +93,7 @@ def plain_gpt2(p) -> Plain:
 
 def gpt2_case(tied: bool) -> Case:
     rng = np.random.default_rng(7)
-    config = tiny_config(tie_word_embeddings=tied)
+    config = byte_gpt2_config(tie_word_embeddings=tied)
     p = init_params(config, rng, np.float64)
     for name, param in p.items():  # biases and gains too
         p[name] = param * (1 if "ln_" in name else 9) + 0.3 * rng.standard_normal(param.shape)

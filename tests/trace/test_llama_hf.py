@@ -14,8 +14,8 @@ import pytest
 
 from npgpt.files.safetensors_file import read_tensors
 from npgpt.trace import command as trace
-from tests.goldens.make_llama import all_in_float64
-from tests.models.tiny_llama import random_llama
+from tests.builders.llama import random_llama
+from tests.goldens.llama import in_float64
 
 IDS = "84 104 101 32 99 97 116 84 200 7 255"
 
@@ -35,7 +35,7 @@ def reference(folder: Path) -> Reference:
     import torch
     from transformers import LlamaConfig, LlamaForCausalLM
 
-    with all_in_float64():  # its angles are computed when it is made
+    with in_float64():  # its angles are computed when it is made
         config = LlamaConfig.from_pretrained(folder, attn_implementation="eager")
         model = LlamaForCausalLM(config).double()
     tensors = read_tensors(folder / "model.safetensors").items()
@@ -58,7 +58,7 @@ def reference(folder: Path) -> Reference:
     for name, module in model.model.named_modules():
         if name.endswith(("self_attn", "mlp", "down_proj")):
             module.register_forward_hook(keep(name))
-    with torch.no_grad(), all_in_float64():
+    with torch.no_grad(), in_float64():
         ids = torch.tensor([int(i) for i in IDS.split()])[None]
         said = model.eval()(ids, output_hidden_states=True, output_attentions=True)
         *streams, normed = said.hidden_states

@@ -15,7 +15,7 @@ import npgpt
 from npgpt.cli import width
 from npgpt.trace import command as trace
 from npgpt.trace.report import ROWS, attention_table
-from tests.tiny import write_tiny_model
+from tests.builders.gpt2 import write_tiny_gpt2
 from tests.trace.conftest import write_llama
 
 GOLDENS = Path(__file__).parents[1] / "goldens"
@@ -218,7 +218,7 @@ def test_halves_of_characters_are_bytes_and_the_text_is_whole(run, gpt2):
 
 
 def test_a_long_text_is_shown_around_the_position(run, tmp_path):
-    folder = write_tiny_model(tmp_path, n_positions=300)
+    folder = write_tiny_gpt2(tmp_path, n_positions=300)
     title = sections(run(folder, "abc " * 75, "--position", 150)[1])[0]
     assert len(title) < 10
     assert (title[2], title[-1]) == ("…", "…")
@@ -266,7 +266,7 @@ def test_long_tokens_leave_room_for_fewer(run, tmp_path, monkeypatch):
 
 def test_what_is_printed_of_a_gpt2_stays_as_it_was(run, tmp_path, monkeypatch):
     """Every character of the tables; of --json names, order, and numbers up to rounding."""
-    write_tiny_model(tmp_path / "model", seed=3)
+    write_tiny_gpt2(tmp_path / "model", seed=3)
     monkeypatch.chdir(tmp_path)
     options = ("The cat 猫😁", "--dtype", "float64", "--position", 5, "--top", 3, "--layer", 1)
     code, out, _ = run("model", *options)

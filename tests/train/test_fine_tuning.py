@@ -9,12 +9,12 @@ import pytest
 
 import npgpt
 from npgpt.files.safetensors_file import read_tensors
-from tests.tiny import write_tiny_model
+from tests.builders.gpt2 import write_tiny_gpt2
 from tests.train.training_runs import SMALL, facts, rows, run, story, write_story
 
 
 def test_fine_tuning_keeps_the_vocabulary_and_starts_from_the_weights(tmp_path, capsys):
-    model = write_tiny_model(tmp_path / "model", scale=3.0)
+    model = write_tiny_gpt2(tmp_path / "model", scale=3.0)
     (model / "special_tokens_map.json").write_text('{"eos_token": "<|endoftext|>"}', "utf-8")
     out = tmp_path / "tuned"
     options = ("--steps", 4, "--batch-size", 4, "--sample-every", 0, "--lr", "1e-3")
@@ -31,7 +31,7 @@ def test_fine_tuning_keeps_the_vocabulary_and_starts_from_the_weights(tmp_path, 
 
 
 def test_fine_tuning_without_end_of_text_in_the_vocabulary(tmp_path, capsys):
-    model = write_tiny_model(tmp_path / "model", eos_token_id=None, bos_token_id=None)
+    model = write_tiny_gpt2(tmp_path / "model", eos_token_id=None, bos_token_id=None)
     options = ("--steps", 1, "--batch-size", 2, "--sample-every", 1)
     text = write_story(tmp_path, 1000)
     assert run("--data", text, "--init", model, "--out", tmp_path / "run", *options) == 0
@@ -41,7 +41,7 @@ def test_fine_tuning_without_end_of_text_in_the_vocabulary(tmp_path, capsys):
 
 
 def test_a_vocabulary_from_elsewhere_sets_the_size_of_the_tables(tmp_path):
-    source = write_tiny_model(tmp_path / "model")
+    source = write_tiny_gpt2(tmp_path / "model")
     vocab = json.loads((source / "vocab.json").read_text("utf-8"))
     (source / "vocab.json").write_text(json.dumps({**vocab, "th": 257}), "utf-8")
     (source / "merges.txt").write_text("#version: 0.2\nt h\n", "utf-8")
@@ -59,7 +59,7 @@ def test_a_tuned_model_opens_in_transformers_with_equal_logits(hf, tmp_path, dty
     import torch
     from transformers import AutoTokenizer, GPT2LMHeadModel
 
-    model = write_tiny_model(tmp_path / "model", scale=3.0)
+    model = write_tiny_gpt2(tmp_path / "model", scale=3.0)
     out = tmp_path / "tuned"
     options = ("--steps", 3, "--batch-size", 4, "--sample-every", 0, "--save-dtype", dtype)
     assert run("--data", write_story(tmp_path), "--init", model, "--out", out, *options) == 0

@@ -10,7 +10,7 @@ import pytest
 import npgpt
 from npgpt.files.safetensors_file import read_metadata, read_tensors, write_tensors
 from npgpt.train.options import new_settings
-from tests.tiny import write_tiny_model
+from tests.builders.gpt2 import write_tiny_gpt2
 from tests.train.training_runs import SMALL, facts, run, weights, write_story
 
 
@@ -73,7 +73,7 @@ def test_there_must_be_something_to_do(tmp_path, capsys):
 
 
 def test_a_folder_that_holds_a_model_is_not_overwritten(tmp_path, capsys):
-    text, model, out = write_story(tmp_path), write_tiny_model(tmp_path / "model"), tmp_path / "run"
+    text, model, out = write_story(tmp_path), write_tiny_gpt2(tmp_path / "model"), tmp_path / "run"
     assert run("--data", text, "--out", out, *SMALL, "--steps", 1) == 0
     before = weights(out)
     capsys.readouterr()
@@ -85,7 +85,7 @@ def test_a_folder_that_holds_a_model_is_not_overwritten(tmp_path, capsys):
 
 
 def test_a_state_that_is_none_is_refused(tmp_path, capsys):
-    params = npgpt.from_pretrained(write_tiny_model(tmp_path / "model")).params
+    params = npgpt.from_pretrained(write_tiny_gpt2(tmp_path / "model")).params
     write_tensors(tmp_path / "state.safetensors", params, {"facts": "{}"})
     assert "is not the state of a training run" in refuse(capsys, "--out", tmp_path, "--resume")
 
@@ -132,8 +132,8 @@ def test_a_state_without_a_json_object_is_refused(tmp_path, capsys, text):
 def test_fine_tuning_refuses_what_does_not_fit_the_model(tmp_path, capsys):
     text = write_story(tmp_path)
     model, small = (
-        write_tiny_model(tmp_path / "m"),
-        write_tiny_model(tmp_path / "s", vocab_size=100),
+        write_tiny_gpt2(tmp_path / "m"),
+        write_tiny_gpt2(tmp_path / "s", vocab_size=100),
     )
     common = ("--data", text, "--out", tmp_path / "run")
     sentence = refuse(capsys, *common, "--init", model, "--context", 33)

@@ -20,7 +20,7 @@ from npgpt.train.steps import (
     training_steps,
 )
 from npgpt.train.windows import training_batch
-from tests.tiny import tiny_config
+from tests.builders.gpt2 import byte_gpt2_config
 
 RECIPE = Recipe(
     steps=4,
@@ -41,7 +41,7 @@ RECIPE = Recipe(
 
 def tiny_gpt2(rng, dropout=0.0):
     options = dict.fromkeys(("embd_pdrop", "attn_pdrop", "resid_pdrop"), dropout)
-    config = tiny_config(vocab_size=31, **options)
+    config = byte_gpt2_config(vocab_size=31, **options)
     params = init_params(config, rng, np.float64)
     return GPT2(config, {name: 5 * param for name, param in params.items()})
 

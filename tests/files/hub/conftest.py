@@ -10,8 +10,8 @@ from collections.abc import Callable, Iterator
 import pytest
 
 from npgpt.files.safetensors_file import write_tensors
+from tests.builders.checkpoints import random_params, write_checkpoint
 from tests.files.hub.stand_in import INDEX, SHARDS, VOCABULARY, HubStandIn
-from tests.models.small_checkpoints import random_params, write_checkpoint
 
 FOREIGN = ["pytorch_model.bin", "tf_model.h5", "flax_model.msgpack", "onnx/model.onnx", "README.md"]
 

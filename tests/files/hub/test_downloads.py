@@ -11,8 +11,8 @@ import pytest
 
 from npgpt.files.hub import find_model
 from npgpt.models.gpt2.checkpoint import load_checkpoint
+from tests.builders.checkpoints import assert_same, random_params
 from tests.files.hub.stand_in import INDEX, SHARDS, TOKEN, VOCABULARY, refusal
-from tests.models.small_checkpoints import assert_same, random_params
 
 
 def test_a_model_is_downloaded_with_nothing_it_does_not_need(environment, hub, whole, tmp_path):

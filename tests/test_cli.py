@@ -1,9 +1,15 @@
-"""Text in columns: widths of Chinese and emoji, tables."""
+"""What all commands share: text in columns, freed memory that is kept."""
 
 from __future__ import annotations
 
+import ctypes
+import subprocess
+import sys
+import textwrap
+
 import pytest
 
+from npgpt import cli
 from npgpt.cli import cut, left, right, table, width
 
 
@@ -54,3 +60,36 @@ def test_padding_counts_columns():
 def test_columns_of_a_table_stand_below_each_other():
     text = table([("a", "1", "x"), ("猫😁", "23", "y"), ("b", "", "")], "lrl")
     assert text == "a      1  x\n猫😁  23  y\nb"
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="other systems are left alone")
+def test_an_array_gets_the_pages_of_the_one_before() -> None:
+    script = """
+        import resource
+        import numpy as np
+        from npgpt.cli import keep_freed_memory
+
+        def new_pages():
+            before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
+            np.ones(1 << 22, np.float32)
+            return resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before
+
+        new_pages()
+        told = keep_freed_memory()
+        new_pages()
+        print(told, new_pages())
+    """
+    command = [sys.executable, "-c", textwrap.dedent(script)]
+    told, pages = subprocess.run(command, capture_output=True, text=True, check=True).stdout.split()
+    assert told == "False" or int(pages) < 4
+
+
+def test_other_systems_are_left_alone(monkeypatch) -> None:
+    monkeypatch.setattr(sys, "platform", "darwin")
+    assert not cli.keep_freed_memory()
+
+
+def test_a_c_library_without_the_call_is_left_alone(monkeypatch) -> None:
+    monkeypatch.setattr(sys, "platform", "linux")
+    monkeypatch.setattr(ctypes, "CDLL", lambda name: object())
+    assert not cli.keep_freed_memory()

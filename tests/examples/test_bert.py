@@ -11,7 +11,7 @@ import pytest
 from npgpt import cli, fill_mask
 from npgpt.cli import width
 from npgpt.text.word_pieces import load_word_pieces
-from tests.test_examples import helper, run
+from tests.examples.test_examples import helper, run
 
 needs_tokenizers = pytest.mark.skipif(
     importlib.util.find_spec("tokenizers") is None, reason="needs: pip install 'npgpt[bert]'"

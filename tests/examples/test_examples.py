@@ -23,14 +23,14 @@ import numpy as np
 import pytest
 
 from npgpt.cli import width
-from tests.examples_numbers import NUMBERS
+from tests.examples.numbers import NUMBERS
 from tests.test_layering import imports_of
 
-ROOT = Path(__file__).parent.parent
+ROOT = Path(__file__).parents[2]
 EXAMPLES = ROOT / "examples"
 HELPERS = {"show", "toy", "any_model", "encoder_decoder", "plots", "one_layer", "word_rows"}
 HELPERS |= {"number_words", "looking_across"}
-# In test_bert_examples.py and test_train_translation.py.
+# In test_bert.py and test_translation.py.
 APART = {"sentence_similarity", "train_bert", "train_translation"}
 BENCHMARK = {"benchmark", "benchmark_work", "benchmark_growth"}
 SCRIPTS = sorted(
@@ -232,12 +232,6 @@ def test_without_matplotlib_pictures_say_what_to_install(
     assert done.returncode == 2
     assert done.stderr.endswith("error: pictures need matplotlib: pip install 'npgpt[plot]'\n")
     assert list(tmp_path.iterdir()) == []
-
-
-@pytest.fixture
-def matplotlib() -> None:
-    if importlib.util.find_spec("matplotlib") is None:
-        pytest.skip("pictures need: pip install 'npgpt[plot]'")
 
 
 def test_pictures(matplotlib: None, tmp_path: Path) -> None:

@@ -1,13 +1,15 @@
-"""Small random Llamas for the tests."""
+"""Tiny random Llamas, and one in a folder."""
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from npgpt.models.llama.config import LlamaConfig, init_params
 from npgpt.models.llama.model import Llama
+from tests.builders.gpt2 import write_byte_vocabulary
 
 # No two sizes agree, so that a swapped axis cannot go unnoticed.
 SIZES = {
@@ -38,3 +40,11 @@ def random_llama(
     for param in params.values():
         param += 0.25 * rng.standard_normal(param.shape)
     return Llama(config, {name: param.astype(dtype) for name, param in params.items()})
+
+
+def write_tiny_llama(folder: Path, **options: Any) -> Path:
+    """A checkpoint with a vocabulary of single bytes: V 257, context 32."""
+    options = {"vocab_size": 257, "max_position_embeddings": 32, **options}
+    random_llama(np.random.default_rng(3), np.float32, **options).save_pretrained(folder)
+    write_byte_vocabulary(folder)
+    return folder

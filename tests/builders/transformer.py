@@ -1,16 +1,45 @@
-"""A tiny Marian model in a folder, with SentencePiece vocabularies trained on a few lines."""
+"""Tiny encoder-decoders with the scales of trained ones, and a Marian in a folder."""
 
 from __future__ import annotations
 
 import io
 import json
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
+from npgpt.models.transformer.config import TransformerConfig, init_params
 from npgpt.models.transformer.model import Transformer
-from tests.models.tiny_transformer import random_transformer
 
+# No two sizes agree, so that a swapped axis cannot go unnoticed.
+SIZES: dict[str, Any] = {
+    "vocab_size": 19,
+    "max_position_embeddings": 17,
+    "d_model": 12,
+    "encoder_layers": 2,
+    "decoder_layers": 3,
+    "encoder_attention_heads": 3,
+    "decoder_attention_heads": 2,
+    "encoder_ffn_dim": 10,
+    "decoder_ffn_dim": 14,
+    "pad_token_id": 18,
+    "eos_token_id": 2,
+    "decoder_start_token_id": 1,
+    "forced_eos_token_id": None,
+}
+DIALECTS: dict[str, dict[str, Any]] = {
+    "2017": {},
+    "bart": {"model_type": "bart"},
+    "marian": {"model_type": "marian", "activation_function": "swish"},
+    "two tables": {
+        "model_type": "marian",
+        "share_encoder_decoder_embeddings": False,
+        "decoder_vocab_size": 13,
+        "pad_token_id": 12,
+        "tie_word_embeddings": False,
+    },
+}
 ENGLISH = """the cat sat on the mat because it was tired
 a dog chased the cat around the garden
 every morning the old king walked to the river
@@ -24,6 +53,17 @@ CHINESE = """猫坐在垫子上因为它累了
 太阳底下没有新鲜事
 """
 LANGUAGE = ">>cmn_Hans<<"
+
+
+def random_transformer(
+    rng: np.random.Generator, dtype: type[np.floating] = np.float64, **options: Any
+) -> Transformer:
+    """A model whose biases and gains are not 0 and 1 either."""
+    config = TransformerConfig.from_dict({**SIZES, **options})
+    params = init_params(config, rng, np.float64)
+    for param in params.values():
+        param += 0.2 * rng.standard_normal(param.shape)
+    return Transformer(config, {name: param.astype(dtype) for name, param in params.items()})
 
 
 def spm_model(text: str, vocab_size: int) -> bytes:

@@ -14,13 +14,12 @@ import pytest
 from npgpt.files.safetensors_file import read_tensors, write_tensors
 from npgpt.models.gpt2.checkpoint import load_checkpoint
 from npgpt.models.gpt2.config import GPT2Config, param_shapes
+from tests.builders.gpt2 import tiny_gpt2_config
 
-# No two sizes alike, so that no axis can be taken for another.
-SMALL = GPT2Config(
+SMALL = tiny_gpt2_config(
     vocab_size=11,
     n_positions=5,
     n_embd=6,
-    n_layer=2,
     n_head=2,
     n_inner=10,
     bos_token_id=None,

@@ -8,9 +8,7 @@ import numpy as np
 import pytest
 
 import npgpt
-from tests.test_examples import helper, matplotlib, run
-
-__all__ = ["matplotlib"]
+from tests.examples.test_examples import helper, run
 
 
 @pytest.fixture

@@ -1,0 +1,71 @@
+"""`python -m npgpt.compare` on a Llama."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pytest
+
+from npgpt import cli
+from npgpt.compare import command as compare
+from npgpt.ops.rope import rope_forward
+from tests.builders.gguf import llama_file, write_gguf
+from tests.builders.llama import random_llama, write_tiny_llama
+
+
+@pytest.fixture
+def folder(tmp_path):
+    return write_tiny_llama(tmp_path / "llama")
+
+
+def compared(capsys, *argv):
+    """Exit code of `compare --json`, and what it said."""
+    code = cli.run(compare.PROG, compare.main, [*map(str, argv), "--json"])
+    said = capsys.readouterr()
+    assert said.err == ""
+    return code, json.loads(said.out)
+
+
+@pytest.mark.hf
+@pytest.mark.usefixtures("hf")
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize("tied", [False, True])
+def test_compare_with_transformers(rng, tmp_path, capsys, dtype, tied) -> None:
+    random_llama(rng, np.float32, tie_word_embeddings=tied).save_pretrained(tmp_path)
+    argv = ("--ids", "3 1 4 1 5", "--model", tmp_path, "--gradients", "--dtype", dtype)
+    code, said = compared(capsys, *argv)
+    assert code == 0
+    assert said["missing"] == said["unknown"] == []
+    assert len(said["stations"]) == 4 * 2 + 4
+    assert len(said["gradients"]) == 9 * 2 + 3 - tied
+
+
+def test_compare_names_the_first_fault_of_a_port(folder, tmp_path, capsys, monkeypatch) -> None:
+    """A port that turns neighbours, (0, 1), (2, 3), … instead of i with i + d_h/2."""
+    dump = tmp_path / "port.safetensors"
+    ids = ("--ids", "3 1 4 1 5", "--model", str(folder))
+    with monkeypatch.context() as changed:
+        changed.setattr("npgpt.layers.grouped_attention.rope_forward", turn_neighbours)
+        assert compare.main([*ids, "--dump", str(dump)]) == 0
+    capsys.readouterr()
+    code, said = compared(capsys, *ids, "--against", dump)
+    assert (code, said["first_beyond"]) == (1, "layers.0.self_attn.probs")
+    assert compare.main([*ids, "--dump", str(dump)]) == 0
+    capsys.readouterr()
+    assert compared(capsys, *ids, "--against", dump)[0] == 0
+
+
+def turn_neighbours(x, *, cos, sin):
+    order = np.arange(x.shape[-1]).reshape(-1, 2).T.ravel()
+    y, saved = rope_forward(x[..., order], cos=cos, sin=sin)
+    return y[..., np.argsort(order)], saved
+
+
+def test_compare_with_transformers_wants_a_folder(rng, tmp_path) -> None:
+    path = write_gguf(tmp_path / "x.gguf", *llama_file(random_llama(rng, np.float32)))
+    with pytest.raises(ValueError, match=r"transformers compares a folder, but .*x\.gguf"):
+        compare.main(["--ids", "1 2", "--model", str(path)])
+    assert (
+        compare.main(["--ids", "1 2", "--model", str(path), "--dump", f"{path}.safetensors"]) == 0
+    )
