@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from npgpt.compare.reference_names import Names
-from npgpt.files.shards import shortened
+from npgpt.files.checkpoint import shortened
 
 
 def load_reference(folder: Path, dtype: str, names: Names) -> Any:

@@ -1,7 +1,10 @@
 """The files of a checkpoint, whatever the architecture: config.json, and tensors by name.
 
-Which tensor is which parameter is each architecture's own matter (`gpt2_tensors.py` and its
-neighbours).
+Tensors are in one safetensors file, or in several that `model.safetensors.index.json` lists:
+
+    {"weight_map": {"wte.weight": "model-00001-of-00002.safetensors", ...}}
+
+Which tensor is which parameter, each architecture's own `checkpoint.py` knows.
 """
 
 from __future__ import annotations
@@ -9,17 +12,15 @@ from __future__ import annotations
 import json
 import os
 import warnings
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import DTypeLike
 
-from npgpt.files.atomic import replacing
+from npgpt.files.io import parse_json, replacing
 from npgpt.files.safetensors_file import Entry, read_header, write_in_place
-from npgpt.files.shards import read_sharded_header, shortened
-from npgpt.files.strict_json import parse_json
 
 
 def read_raw_config(path: Path) -> dict[str, Any]:
@@ -55,6 +56,54 @@ def stored_tensors(folder: Path) -> tuple[Path, dict[str, Entry]]:
     files = sorted(path.name for path in folder.glob("*.gguf"))
     hint = f"; to read {files[0]}, name that file" if files else ""
     raise FileNotFoundError(f"{folder} has neither {single.name} nor {index.name}{hint}.")
+
+
+def read_sharded_header(index: Path) -> dict[str, Entry]:
+    """Name -> place of every tensor that the index names.
+
+    Raises FileNotFoundError for a missing shard, ValueError for an index or a shard that is wrong.
+    """
+    weight_map = read_index(index)
+    headers: dict[str, dict[str, Entry]] = {}
+    for name, shard in weight_map.items():
+        path = index.with_name(shard)
+        if not path.is_file():
+            raise FileNotFoundError(
+                f"{path} is missing, but {index.name} says that it holds {name!r}: download it too."
+            )
+        if shard not in headers:
+            headers[shard] = read_header(path)
+        if name not in headers[shard]:
+            raise ValueError(f"{path} lacks {name!r}, which {index.name} says that it holds.")
+    for shard, header in headers.items():
+        if unlisted := [name for name in header if weight_map.get(name) != shard]:
+            warnings.warn(
+                f"{index.with_name(shard)}: ignored, since {index.name} does not list them there: "
+                f"{shortened(unlisted)}.",
+                UserWarning,
+                stacklevel=4,
+            )
+    return {name: headers[shard][name] for name, shard in weight_map.items()}
+
+
+def read_index(index: Path) -> dict[str, str]:
+    """Tensor name -> shard file name, as `model.safetensors.index.json` says; else ValueError."""
+    table = parse_json(index.read_bytes(), str(index))
+    weight_map = table.get("weight_map") if isinstance(table, dict) else None
+    if not isinstance(weight_map, dict):
+        raise ValueError(f"{index}: has no 'weight_map' from tensor names to files.")
+    for name, shard in weight_map.items():
+        # A shard is a file beside the index: nothing that leads elsewhere, and never a pickle.
+        if (
+            not isinstance(shard, str)
+            or not shard.endswith(".safetensors")
+            or set(shard) & set("/\\")
+        ):
+            raise ValueError(
+                f"{index}: {name!r} is said to be in {shard!r}, "
+                "but must be in a .safetensors file beside the index."
+            )
+    return weight_map
 
 
 def as_float(array: np.ndarray, dtype: np.dtype) -> np.ndarray:
@@ -121,3 +170,10 @@ def check_tied(head: np.ndarray, wte: np.ndarray, source: Path, name: str = "wte
             f"{source}: 'lm_head.weight' differs from '{name}', but by config.json the two are "
             "tied; set tie_word_embeddings to false to keep the head."
         )
+
+
+def shortened(names: Iterable[str], most: int = 5) -> str:
+    """The first few names, and how many more there are."""
+    names = list(names)
+    more = f" and {len(names) - most} more" if len(names) > most else ""
+    return ", ".join(names[:most]) + more

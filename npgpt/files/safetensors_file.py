@@ -20,8 +20,7 @@ from typing import Any, NamedTuple, TypeGuard
 
 import numpy as np
 
-from npgpt.files.atomic import replacing
-from npgpt.files.strict_json import parse_json
+from npgpt.files.io import parse_json, replacing
 
 # BF16 is the upper half of a float32; NumPy has no such dtype, so its bits are read as integers.
 DTYPES: dict[str, np.dtype] = {

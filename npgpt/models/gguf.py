@@ -12,8 +12,8 @@ from pathlib import Path
 
 import numpy as np
 
+from npgpt.files.checkpoint import shortened
 from npgpt.files.gguf_reader import Header, read_gguf_header, read_gguf_tensor
-from npgpt.files.shards import shortened
 from npgpt.models.common import Params
 from npgpt.models.gguf_config import ROPE_FREQS, gguf_config
 from npgpt.models.gpt2.config import GPT2Config

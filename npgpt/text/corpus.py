@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from npgpt.files.atomic import replacing
+from npgpt.files.io import replacing
 
 if TYPE_CHECKING:
     from npgpt.text.tokenizer import Tokenizer

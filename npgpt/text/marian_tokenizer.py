@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from npgpt.files.hub import find_model
-from npgpt.files.strict_json import parse_json
+from npgpt.files.io import parse_json
 
 END, UNKNOWN, PAD = "</s>", "<unk>", "<pad>"
 LANGUAGE = re.compile(r">>.*?<<")  # which language to write, for models that know several

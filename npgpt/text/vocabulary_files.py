@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
-from npgpt.files.strict_json import parse_json
+from npgpt.files.io import parse_json
 
 T = TypeVar("T", dict[str, Any], list[Any])
 

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from npgpt.files.hub import find_model
-from npgpt.files.strict_json import parse_json
+from npgpt.files.io import parse_json
 
 ROLES = ("unk_token", "cls_token", "sep_token", "pad_token", "mask_token")
 

@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TextIO
 
-from npgpt.files.atomic import replacing
+from npgpt.files.io import replacing
 
 if TYPE_CHECKING:
     from tqdm import tqdm

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from npgpt import cli
-from npgpt.files.atomic import clear_litter
+from npgpt.files.io import clear_litter
 from npgpt.models.auto import find_supported, from_pretrained
 from npgpt.models.gpt2.config import GPT2Config, init_params
 from npgpt.models.gpt2.model import GPT2

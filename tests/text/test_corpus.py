@@ -7,7 +7,7 @@ from contextlib import contextmanager
 import numpy as np
 import pytest
 
-from npgpt.files.atomic import replacing
+from npgpt.files.io import replacing
 from npgpt.text import corpus as data
 from npgpt.text.tokenizer import Tokenizer
 from npgpt.train.vocabulary import byte_tokenizer

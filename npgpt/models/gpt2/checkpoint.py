@@ -25,12 +25,12 @@ from npgpt.files.checkpoint import (
     check_tied,
     float_type,
     read_raw_config,
+    shortened,
     stored_tensors,
     warn_of_broken,
     write_checkpoint,
 )
 from npgpt.files.safetensors_file import Entry, map_tensor, read_tensor
-from npgpt.files.shards import shortened
 from npgpt.files.tensors import WRAPPERS, check_entry
 from npgpt.models.gpt2.config import GPT2Config, param_shapes
 

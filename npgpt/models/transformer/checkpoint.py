@@ -20,12 +20,12 @@ from npgpt.files.checkpoint import (
     as_float,
     check_saved,
     read_raw_config,
+    shortened,
     stored_tensors,
     warn_of_broken,
     write_checkpoint,
 )
 from npgpt.files.safetensors_file import Entry, map_tensor, read_tensor
-from npgpt.files.shards import shortened
 from npgpt.files.tensors import WRAPPERS, check_entry
 from npgpt.models.transformer.config import TransformerConfig
 from npgpt.models.transformer.params import is_matrix, param_shapes

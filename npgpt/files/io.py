@@ -1,12 +1,15 @@
-"""Files that appear whole or not at all. Leaves out locking: of two writers, the last one wins."""
+"""Files that appear whole or not at all, and JSON in which no key stands twice."""
 
 from __future__ import annotations
 
 import contextlib
+import json
 import os
 import secrets
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 
 @contextlib.contextmanager
@@ -14,7 +17,7 @@ def replacing(*paths: Path) -> Iterator[list[Path]]:
     """Yield a temporary file beside each path; they take their places once the block ends well.
 
     All of them are on the disk before the first is renamed, so that a full disk or a kill leaves
-    what was there, and an exception leaves no litter either.
+    what was there, and an exception leaves no temporary file behind. Of two writers the last wins.
 
     Raises OSError, one sentence naming the first path, where a file cannot be written.
     """
@@ -42,6 +45,22 @@ def clear_litter(folder: Path) -> None:
     """Remove the temporary files of `replacing` that a killed process left in a folder."""
     for path in folder.glob(f".*.{'[0-9a-f]' * 8}.tmp"):
         path.unlink(missing_ok=True)
+
+
+def parse_json(raw: bytes, where: str) -> Any:
+    """The value of a JSON text; ValueError, naming `where`, if it is none or has a key twice."""
+    try:
+        return json.loads(raw, object_pairs_hook=_without_duplicates)
+    except (ValueError, RecursionError) as error:
+        raise ValueError(f"{where} is not valid JSON ({error}).") from error
+
+
+def _without_duplicates(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    table = dict(pairs)
+    if len(table) != len(pairs):
+        (twice, _), *_ = Counter(key for key, _ in pairs).most_common(1)
+        raise ValueError(f"the key {twice!r} stands there twice")
+    return table
 
 
 def _flush_folder(folder: Path) -> None:
