@@ -22,6 +22,18 @@ from numpy.typing import DTypeLike
 from npgpt.files.io import parse_json, replacing
 from npgpt.files.safetensors_file import Entry, read_header, write_in_place
 
+CONFIG = "config.json"
+WEIGHTS, INDEX = "model.safetensors", "model.safetensors.index.json"
+TOKENIZER_FILES = (
+    "tokenizer.json",
+    "vocab.json",
+    "merges.txt",
+    "vocab.txt",  # BERT's word pieces
+    "tokenizer_config.json",
+    "added_tokens.json",
+    "special_tokens_map.json",
+)
+
 
 def read_raw_config(path: Path) -> dict[str, Any]:
     """The object in a `config.json`, unchecked."""
@@ -43,7 +55,7 @@ def float_type(dtype: DTypeLike) -> np.dtype:
 
 def stored_tensors(folder: Path) -> tuple[Path, dict[str, Entry]]:
     """The file with a folder's weights, or its index, and where each tensor is."""
-    single, index = folder / "model.safetensors", folder / "model.safetensors.index.json"
+    single, index = folder / WEIGHTS, folder / INDEX
     if single.is_file():
         return single, read_header(single)
     if index.is_file():
@@ -132,7 +144,7 @@ def write_checkpoint(
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise OSError(f"{folder} cannot be made a folder ({error.strerror}).") from error
-    with replacing(folder / "model.safetensors", folder / "config.json") as (weights, settings):
+    with replacing(folder / WEIGHTS, folder / CONFIG) as (weights, settings):
         write_in_place(weights, tensors, {"format": "pt"})
         settings.write_text(json.dumps(raw, indent=2) + "\n", encoding="utf-8")
 

@@ -10,7 +10,8 @@ import shutil
 from pathlib import Path
 
 from npgpt.decoding.causal import end_of_text_ids
-from npgpt.files.hub import TOKENIZER_FILES, find_model
+from npgpt.files.checkpoint import TOKENIZER_FILES
+from npgpt.files.hub import find_model
 from npgpt.files.io import replacing
 from npgpt.models.gpt2.model import GPT2
 from npgpt.models.llama.model import Llama
