@@ -19,7 +19,7 @@ from next_training_and_inference import CONFIG, tiny
 from plots import pyplot, save
 
 from npgpt.cli import run
-from npgpt.files.hub import find_folder
+from npgpt.files.hub import find_model
 from npgpt.train.log import read_log
 from npgpt.train.optim import adamw_step, new_adamw_state
 
@@ -28,7 +28,7 @@ Curve = list[tuple[int, float]]  # step, loss
 
 def logged_losses(opened: Opened, column: str) -> Curve:
     """A column of the log beside the model; empty where there is none."""
-    rows = read_log(find_folder(opened.name)) if opened.trained else []
+    rows = read_log(find_model(opened.name)) if opened.trained else []
     return [(int(row["step"]), float(row[column])) for row in rows if row[column]]
 
 

@@ -4,15 +4,18 @@ Tensors are in one safetensors file, or in several that `model.safetensors.index
 
     {"weight_map": {"wte.weight": "model-00001-of-00002.safetensors", ...}}
 
-Which tensor is which parameter, each architecture's own `checkpoint.py` knows.
+Which tensor is which parameter, each architecture's own `checkpoint.py` knows. A save leaves the
+same mark in config.json and in the weights, so that those of two saves are told apart.
 """
 
 from __future__ import annotations
 
+import contextlib
+import hashlib
 import json
 import os
 import warnings
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -20,9 +23,9 @@ import numpy as np
 from numpy.typing import DTypeLike
 
 from npgpt.files.io import parse_json, replacing
-from npgpt.files.safetensors_file import Entry, read_header, write_in_place
+from npgpt.files.safetensors_file import Entry, read_header, read_metadata, write_in_place
 
-CONFIG = "config.json"
+CONFIG, GENERATION_CONFIG = "config.json", "generation_config.json"
 WEIGHTS, INDEX = "model.safetensors", "model.safetensors.index.json"
 TOKENIZER_FILES = (
     "tokenizer.json",
@@ -33,15 +36,27 @@ TOKENIZER_FILES = (
     "added_tokens.json",
     "special_tokens_map.json",
 )
+VOCABULARY = (  # whatever a vocabulary may consist of
+    *TOKENIZER_FILES,
+    "source.spm",  # this and the two below: Marian's
+    "target.spm",
+    "target_vocab.json",
+    "tokenizer.model",  # SentencePiece, of the first Llamas
+    "chat_template.jinja",
+)
+COMPANIONS = (*VOCABULARY, GENERATION_CONFIG)  # beside configuration and weights
+TRAINING_FILES = ("state.safetensors", "log.csv")  # of a run of npgpt.train
+MARK = "npgpt_save"  # key of the mark, in config.json and in the metadata of the weights
 
 
 def read_raw_config(path: Path) -> dict[str, Any]:
-    """The object in a `config.json`, unchecked."""
+    """The object in a `config.json`, unchecked, without the mark of the save."""
     if not path.is_file():
         raise FileNotFoundError(f"{path} is missing; a model's folder has it beside the weights.")
     raw = parse_json(path.read_bytes(), str(path))
     if not isinstance(raw, dict):
         raise ValueError(f"{path} is not a JSON object.")
+    raw.pop(MARK, None)
     return raw
 
 
@@ -134,19 +149,121 @@ def warn_of_broken(params: Mapping[str, np.ndarray], source: Path) -> None:
 
 
 def write_checkpoint(
-    folder: str | os.PathLike[str], raw: dict[str, Any], tensors: Mapping[str, np.ndarray]
+    folder: str | os.PathLike[str],
+    raw: dict[str, Any],
+    tensors: Mapping[str, np.ndarray],
+    beside: Mapping[str, bytes] | None = None,
+    *,
+    overwrite: bool = False,
 ) -> None:
-    """Write both files of a checkpoint, or leave what was there; `raw` names the `dtype`."""
+    """Write a model's folder: config.json, the weights, and what lies beside them.
+
+    All files are first written beside and then renamed, the weights first and config.json last, so
+    that a full disk or a kill leaves what was there. Only a death between the renames leaves files
+    of two saves, which `of_one_save` refuses.
+
+    Args:
+        raw: the content of config.json; names the `dtype`.
+        tensors: name -> array, as stored.
+        beside: see `npgpt.files.hub.companions`; companions that it lacks are removed. None: those
+            that are there stay.
+        overwrite: replace a training run and another model's vocabulary too.
+
+    Raises ValueError, before anything is written, for a folder that holds one of these; OSError
+    where the folder cannot be written.
+    """
     folder = Path(folder)
     if "torch_dtype" in raw:  # what transformers 4 called it
         raw["torch_dtype"] = raw["dtype"]
+    before = _stored_config(folder)
+    there = {name: (folder / name).read_bytes() for name in COMPANIONS if (folder / name).is_file()}
+    mark = _new_mark(raw, beside, before)
+    if not overwrite:
+        own = beside is None and (before is None or before.get(MARK) == mark)
+        _check_replaceable(folder, {} if own else there, beside or {})
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise OSError(f"{folder} cannot be made a folder ({error.strerror}).") from error
-    with replacing(folder / WEIGHTS, folder / CONFIG) as (weights, settings):
-        write_in_place(weights, tensors, {"format": "pt"})
-        settings.write_text(json.dumps(raw, indent=2) + "\n", encoding="utf-8")
+    changed = {name: data for name, data in (beside or {}).items() if there.get(name) != data}
+    gone = [folder / name for name in there if beside is not None and name not in beside]
+    paths = [folder / name for name in (WEIGHTS, *changed, CONFIG)]
+    with replacing(*paths, gone=gone) as (weights, *others, config):
+        write_in_place(weights, tensors, {"format": "pt", MARK: mark})
+        for path, data in zip(others, changed.values(), strict=True):
+            path.write_bytes(data)
+        config.write_text(json.dumps({**raw, MARK: mark}, indent=2) + "\n", encoding="utf-8")
+
+
+@contextlib.contextmanager
+def of_one_save(folder: Path) -> Iterator[None]:
+    """Let the block read a model's folder, whose files must be those of one save.
+
+    Raises ValueError, one sentence, if config.json and the weights bear the marks of two saves, as
+    after a death between the renames of `write_checkpoint`, or if they were replaced meanwhile. A
+    mark in config.json alone is sound: transformers keeps it when it writes new weights.
+    """
+    versions = _versions(folder)  # first, so that the marks are of these
+    config, mark = _stored_config(folder), None
+    with contextlib.suppress(OSError, ValueError):  # whoever reads the weights says what is wrong
+        mark = read_metadata(folder / WEIGHTS).get(MARK)
+    if config is not None and mark not in (None, config.get(MARK)):
+        raise ValueError(
+            f"{folder}: {WEIGHTS} comes from another save than {CONFIG}, one that broke off or is "
+            f"still going on: save the model again, or, if {CONFIG} is right, set {MARK!r} in it "
+            f"to {mark!r}."
+        )
+    try:
+        yield
+    finally:
+        if _versions(folder) != versions:
+            raise ValueError(f"{folder} was saved again while it was read: load it once more.")
+
+
+def _stored_config(folder: Path) -> dict[str, Any] | None:
+    """The object in config.json with the mark, None where there is none; damage is no matter."""
+    with contextlib.suppress(OSError, ValueError):
+        raw = parse_json((folder / CONFIG).read_bytes(), CONFIG)
+        return raw if isinstance(raw, dict) else None
+    return None
+
+
+def _versions(folder: Path) -> list[tuple[int, ...] | None]:
+    """What changes when one of the files is replaced."""
+    paths = [folder / name for name in (CONFIG, WEIGHTS, INDEX)]
+    found = [path.stat() if path.is_file() else None for path in paths]
+    return [s and (s.st_dev, s.st_ino, s.st_size, s.st_mtime_ns) for s in found]
+
+
+def _new_mark(
+    raw: dict[str, Any], beside: Mapping[str, bytes] | None, before: dict[str, Any] | None
+) -> str:
+    """A digest of what is saved, so that saving the same model again gives the same bytes.
+
+    `before`: what config.json says now. If it has this mark, but was edited since, the mark is
+    another one: the two have to be told apart.
+    """
+    text = json.dumps(raw, sort_keys=True)
+    digest = hashlib.sha256(text.encode())
+    for name, data in (beside or {}).items():
+        digest.update(f"\n{name} {len(data)}\n".encode())
+        digest.update(data)
+    mark = digest.hexdigest()[:16]
+    if before and before.get(MARK) == mark:
+        edited = json.dumps({k: v for k, v in before.items() if k != MARK}, sort_keys=True)
+        return mark if edited == text else hashlib.sha256(edited.encode()).hexdigest()[:16]
+    return mark
+
+
+def _check_replaceable(
+    folder: Path, there: Mapping[str, bytes], beside: Mapping[str, bytes]
+) -> None:
+    """Raise ValueError if a save would replace a training run or another model's vocabulary."""
+    way_out = "choose another folder, or pass overwrite=True"
+    if run := [name for name in TRAINING_FILES if (folder / name).exists()]:
+        raise ValueError(f"{folder} holds a training run ({run[0]}): {way_out}.")
+    if others := [name for name in VOCABULARY if name in there and beside.get(name) != there[name]]:
+        raise ValueError(f"{folder} holds another vocabulary ({others[0]}): {way_out}.")
 
 
 def check_names(params: Mapping[str, np.ndarray], shapes: Mapping[str, tuple[int, ...]]) -> None:

@@ -18,11 +18,15 @@ from pathlib import Path
 from typing import Literal
 
 from npgpt.files.checkpoint import (
+    COMPANIONS,
     CONFIG,
+    GENERATION_CONFIG,
     INDEX,
     TOKENIZER_FILES,
+    VOCABULARY,
     WEIGHTS,
     read_index,
+    shortened,
 )
 
 Files = Literal["model", "tokenizer", "config", "spm"]
@@ -149,24 +153,15 @@ class Repository:
 
         Raises Absent, Unreachable, or whatever else `_explained` makes of a failure.
         """
-        from huggingface_hub import _CACHED_NO_EXIST, hf_hub_download
+        from huggingface_hub import _CACHED_NO_EXIST
 
         known, is_commit = self.cached(file), COMMIT.fullmatch(self.revision or "")
         if known is _CACHED_NO_EXIST and is_commit:  # which never gains a file
             raise _absent(self.repo_id, file)
         path = Path(known) if isinstance(known, str) else None
         newest = self.revision if path and is_commit else self._newest_commit(file)
-        if path is None or not (self.failure or path.parent.name == newest):
-            try:
-                if self.failure:
-                    raise self.failure
-                path = Path(hf_hub_download(self.repo_id, file, revision=self.revision))
-            # Errors have no type in common: huggingface_hub changed its HTTP library twice.
-            except Exception as error:
-                explained = _explained(self.repo_id, file, self.revision, error)
-                if isinstance(explained, Unreachable):
-                    self.failure = error
-                raise explained from error
+        if path is None or (path.parent.name != newest and not self.failure):
+            path = self._download(file)
         self.revision = path.parent.name
         return path
 
@@ -177,10 +172,10 @@ class Repository:
         return try_to_load_from_cache(self.repo_id, file, revision=self.revision)
 
     def _newest_commit(self, file: str) -> str | None:
-        """The commit that the hub has, where its first answer says so; `failure` if none comes.
+        """The commit that the hub has, if its first answer says so; `failure` if none comes.
 
-        So a missing network shows at once: `hf_hub_download` tries for 25 s or longer, in some
-        versions even with a file that is in the cache. Slow answers are left to it.
+        So a missing network shows at once, while `hf_hub_download` tries for 25 s or longer, in
+        some versions even if the file is in the cache. A hub that is slow to answer is left to it.
         """
         from huggingface_hub import constants, get_session, get_token, hf_hub_url
 
@@ -198,6 +193,62 @@ class Repository:
             return None
         commit: str | None = answer.headers.get("X-Repo-Commit")
         return commit
+
+    def _download(self, file: str) -> Path:
+        from huggingface_hub import hf_hub_download
+
+        try:
+            if self.failure:
+                raise self.failure
+            return Path(hf_hub_download(self.repo_id, file, revision=self.revision))
+        # Errors have no type in common: huggingface_hub has changed its HTTP library twice.
+        except Exception as error:
+            explained = _explained(self.repo_id, file, self.revision, error)
+            if isinstance(explained, Unreachable):
+                self.failure = error
+            raise explained from error
+
+
+def companions(source: Path | None) -> dict[str, bytes] | None:
+    """Name -> content of the files that a model has beside config.json and its weights.
+
+    Args:
+        source: the place that it was loaded from, see `find_model`; None: it was made in memory.
+            What the cache lacks of a repository is downloaded.
+
+    Returns None where there is no such folder. Warns (UserWarning) of a vocabulary that cannot be
+    had: offline, or because it is inside a `.gguf` file.
+    """
+    if source is None:
+        return None
+    if not source.is_dir():
+        why = "keeps its own inside" if source.is_file() else "is no longer there"
+        text = f"saved without a vocabulary, since {source} {why}: copy tokenizer.json or the like"
+        warnings.warn(f"{text} into the folder.", UserWarning, stacklevel=3)
+        return None
+    snapshot = re.fullmatch(r"models--(.+)/snapshots/(.+)", "/".join(source.parts[-3:]))
+    if snapshot and importlib.util.find_spec("huggingface_hub"):
+        _complete(Repository(snapshot[1].replace("--", "/"), snapshot[2]))
+    found = (source / name for name in COMPANIONS)
+    return {path.name: path.read_bytes() for path in found if path.is_file()}
+
+
+def _complete(repository: Repository) -> None:
+    """Download what `companions` looks for at this commit; warn of what could not be asked for."""
+    found: list[str] = []
+    unknown: dict[str, OSError] = {}
+    for name in COMPANIONS:
+        try:
+            found.append(repository.get(name).name)
+        except Absent:
+            pass
+        except OSError as error:
+            unknown[name] = error
+    if {*found} & {*VOCABULARY}:  # the rest would be of other kinds of vocabulary
+        unknown = {name: unknown[name] for name in unknown.keys() & {GENERATION_CONFIG}}
+    if unknown:
+        text = f"saved without {shortened(unknown)}, should {repository.repo_id!r} have them"
+        warnings.warn(f"{text}: {next(iter(unknown.values()))}", UserWarning, stacklevel=4)
 
 
 def _fetch_config(repository: Repository) -> Path:

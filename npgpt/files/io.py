@@ -7,33 +7,39 @@ import json
 import os
 import secrets
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 
 @contextlib.contextmanager
-def replacing(*paths: Path) -> Iterator[list[Path]]:
+def replacing(*paths: Path, gone: Sequence[Path] = ()) -> Iterator[list[Path]]:
     """Yield a temporary file beside each path; they take their places once the block ends well.
 
     All of them are on the disk before the first is renamed, so that a full disk or a kill leaves
-    what was there, and an exception leaves no temporary file behind. Of two writers the last wins.
+    what was there, and an exception leaves no temporary file behind. The files that are to be
+    `gone` are removed right before the last rename. Of two writers the last one wins.
 
     Raises OSError, one sentence naming the first path, where a file cannot be written.
     """
     temporaries = [path.with_name(f".{path.name}.{secrets.token_hex(4)}.tmp") for path in paths]
+    state = "what was there before is unchanged"
     try:
         yield temporaries
         for temporary in temporaries:
             with temporary.open("r+b") as file:
                 os.fsync(file.fileno())
-        for temporary, path in zip(temporaries, paths, strict=True):
+        *pairs, (last, last_path) = zip(temporaries, paths, strict=True)
+        for temporary, path in pairs:
             temporary.replace(path)
+            state = "some files are new and some are not: save again"
+        for path in gone:
+            path.unlink(missing_ok=True)
+        last.replace(last_path)
         _flush_folder(paths[0].parent)
     except OSError as error:
         raise OSError(
-            f"{paths[0]} could not be written ({error.strerror or error}); "
-            "what was there before is unchanged."
+            f"{paths[0]} could not be written ({error.strerror or error}); {state}."
         ) from error
     finally:
         for temporary in temporaries:

@@ -93,7 +93,7 @@ def _new(folder: Path, given: dict[str, Any]) -> Run:
     ids, held_out = _read_data(settings, tokenizer, end_of_text, folder, model.rows)
     folder.mkdir(parents=True, exist_ok=True)
     clear_litter(folder)  # of a run that was killed before its first save
-    write_vocabulary(folder, source)
+    write_vocabulary(folder, source, generation_config=settings.vocab_from is None)
     optimizer = new_adamw_state(model.params)
     run = Run(folder, settings, model, optimizer, tokenizer, end_of_text, ids, held_out, 0, 0.0)
     run.save(0, 0.0)

@@ -6,12 +6,11 @@ Leaves out learning byte pairs from a text.
 from __future__ import annotations
 
 import json
-import shutil
 from pathlib import Path
 
 from npgpt.decoding.causal import end_of_text_ids
-from npgpt.files.checkpoint import TOKENIZER_FILES
-from npgpt.files.hub import find_model
+from npgpt.files.checkpoint import GENERATION_CONFIG
+from npgpt.files.hub import companions, find_model
 from npgpt.files.io import replacing
 from npgpt.models.gpt2.model import GPT2
 from npgpt.models.llama.model import Llama
@@ -30,19 +29,22 @@ def byte_tokenizer() -> Tokenizer:
     )
 
 
-def write_vocabulary(folder: Path, source: str | None) -> None:
-    """Copy the vocabulary files, or write those of `byte_tokenizer`."""
+def write_vocabulary(folder: Path, source: str | None, *, generation_config: bool = False) -> None:
+    """Copy the vocabulary files of the model `source`, or write those of `byte_tokenizer`.
+
+    `generation_config`: copy that file too, whose ids are those of the vocabulary.
+    """
     if source is None:
         vocab = {char: byte[0] for char, byte in byte_alphabet().items()} | {END_OF_TEXT: 256}
         with replacing(folder / "vocab.json", folder / "merges.txt") as (vocab_path, merges_path):
             vocab_path.write_text(json.dumps(vocab, ensure_ascii=False), encoding="utf-8")
             merges_path.write_text("#version: 0.2\n", encoding="utf-8")
         return
-    origin = find_model(source, files=("tokenizer",))
-    for name in TOKENIZER_FILES:
-        if (origin / name).is_file():
+    found = companions(find_model(source, files=("tokenizer",))) or {}
+    for name, data in found.items():
+        if name != GENERATION_CONFIG or generation_config:
             with replacing(folder / name) as (temporary,):
-                shutil.copyfile(origin / name, temporary)
+                temporary.write_bytes(data)
 
 
 def end_of_text_id(tokenizer: Tokenizer, model: GPT2 | Llama | None) -> int | None:

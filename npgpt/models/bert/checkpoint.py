@@ -12,6 +12,7 @@ import re
 import warnings
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from numpy.typing import DTypeLike
@@ -82,15 +83,18 @@ def load_bert(
 
 
 def save_bert(
-    folder: str | os.PathLike[str], config: BERTConfig, params: Mapping[str, np.ndarray]
+    folder: str | os.PathLike[str],
+    config: BERTConfig,
+    params: Mapping[str, np.ndarray],
+    **options: Any,
 ) -> None:
     """Write `config.json` and `model.safetensors` as transformers reads them.
 
     With an MLM head as BertForMaskedLM has it, else as BertModel; a pooler beside an MLM head is
     saved too, though BertForMaskedLM has no use for it and says so.
 
-    Raises ValueError for parameters that do not fit the configuration, OSError where the folder
-    cannot be written.
+    Raises ValueError for parameters that do not fit the configuration, and what
+    `npgpt.files.checkpoint.write_checkpoint` raises, which takes the `options`.
     """
     mlm_head, pooler = BIAS in params, "pooler.dense.weight" in params
     shapes = param_shapes(config, pooler=pooler, mlm_head=mlm_head)
@@ -103,7 +107,7 @@ def save_bert(
         tensors[DECODER_BIAS] = params[BIAS]
     kind = "BertForMaskedLM" if mlm_head else "BertModel"
     raw = {**config.to_dict(), "architectures": [kind], "dtype": dtype}
-    write_checkpoint(folder, raw, tensors)
+    write_checkpoint(folder, raw, tensors, **options)
 
 
 def _is_matrix(name: str) -> bool:

@@ -8,6 +8,7 @@ is asked for tokens that were masked. The parts are written out in `bert_embeddi
 from __future__ import annotations
 
 import os
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -62,11 +63,13 @@ class BERT:
         config: sizes and options.
         params: name -> array, the names of the Hugging Face checkpoint without `bert.`. Those of
             the pooler (`pooler.…`), the MLM head (`cls.predictions.…`), or both may be absent.
+        source: the place it was loaded from, None for a model made in memory.
     """
 
     def __init__(self, config: BERTConfig, params: Params) -> None:
         self.config = config
         self.params = params
+        self.source: Path | None = None
 
     def __call__(
         self, ids: Any, attention_mask: Any = None, token_type_ids: Any = None
@@ -231,11 +234,16 @@ class BERT:
         total = sum(array.size for array in self.params.values())
         return total if embeddings else total - self.params[POSITIONS].size
 
-    def save_pretrained(self, folder: str | os.PathLike[str]) -> None:
-        """Write config.json and model.safetensors, which `transformers` loads."""
+    def save_pretrained(self, folder: str | os.PathLike[str], *, overwrite: bool = False) -> None:
+        """Write a folder that transformers loads too, with the vocabulary of the model loaded.
+
+        `overwrite`: also where there is another vocabulary or a training run; else ValueError.
+        """
+        from npgpt.files.hub import companions
         from npgpt.models.bert.checkpoint import save_bert
 
-        save_bert(folder, self.config, self.params)
+        options = {"beside": companions(self.source), "overwrite": overwrite}
+        save_bert(folder, self.config, self.params, **options)
 
     def _need_mlm_head(self) -> None:
         if "cls.predictions.bias" not in self.params:

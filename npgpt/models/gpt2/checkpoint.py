@@ -13,7 +13,7 @@ import warnings
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import DTypeLike
@@ -210,19 +210,21 @@ def read_config(path: Path) -> GPT2Config:
 
 
 def save_checkpoint(
-    folder: str | os.PathLike[str], config: GPT2Config, params: Mapping[str, np.ndarray]
+    folder: str | os.PathLike[str],
+    config: GPT2Config,
+    params: Mapping[str, np.ndarray],
+    **options: Any,
 ) -> None:
     """Write `config.json` and `model.safetensors` as transformers' GPT2LMHeadModel reads them.
 
-    Both are first written beside and then renamed, so that a full disk or a kill leaves the
-    checkpoint that was there. `vocab_size` and `n_positions` are written as the tables have them.
+    `vocab_size` and `n_positions` are written as the tables have them.
 
-    Raises ValueError for parameters that do not fit the configuration, OSError where the folder
-    cannot be written.
+    Raises ValueError for parameters that do not fit the configuration, and what
+    `npgpt.files.checkpoint.write_checkpoint` raises, which takes the `options`.
     """
     config, dtype = _check_params(config, params)
     tensors = {n if n == "lm_head.weight" else f"transformer.{n}": a for n, a in params.items()}
-    write_checkpoint(folder, {**config.to_dict(), "dtype": dtype}, tensors)
+    write_checkpoint(folder, {**config.to_dict(), "dtype": dtype}, tensors, **options)
 
 
 def _check_params(config: GPT2Config, params: Mapping[str, np.ndarray]) -> tuple[GPT2Config, str]:

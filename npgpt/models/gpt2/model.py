@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -53,11 +54,13 @@ class GPT2:
     Attributes:
         config: sizes and options.
         params: name -> array, the names of the Hugging Face checkpoint without `transformer.`.
+        source: the place it was loaded from, None for a model made in memory.
     """
 
     def __init__(self, config: GPT2Config, params: Params) -> None:
         self.config = config
         self.params = params
+        self.source: Path | None = None
 
     def __call__(
         self,
@@ -218,11 +221,16 @@ class GPT2:
         total = sum(array.size for array in self.params.values())
         return total if embeddings else total - self.params["wpe.weight"].size
 
-    def save_pretrained(self, folder: str | os.PathLike[str]) -> None:
-        """Write config.json and model.safetensors, which `transformers` loads."""
+    def save_pretrained(self, folder: str | os.PathLike[str], *, overwrite: bool = False) -> None:
+        """Write a folder that transformers loads too, with the vocabulary of the model loaded.
+
+        `overwrite`: also where there is another vocabulary or a training run; else ValueError.
+        """
+        from npgpt.files.hub import companions
         from npgpt.models.gpt2.checkpoint import save_checkpoint
 
-        save_checkpoint(folder, self.config, self.params)
+        options = {"beside": companions(self.source), "overwrite": overwrite}
+        save_checkpoint(folder, self.config, self.params, **options)
 
     @property
     def context(self) -> int:

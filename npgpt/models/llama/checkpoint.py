@@ -13,6 +13,7 @@ import warnings
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -56,12 +57,15 @@ def load_llama(folder: Path, dtype: np.dtype) -> tuple[LlamaConfig, dict[str, np
 
 
 def save_llama(
-    folder: str | os.PathLike[str], config: LlamaConfig, params: Mapping[str, np.ndarray]
+    folder: str | os.PathLike[str],
+    config: LlamaConfig,
+    params: Mapping[str, np.ndarray],
+    **options: Any,
 ) -> None:
     """Write `config.json` and `model.safetensors` as transformers' LlamaForCausalLM reads them.
 
-    Raises ValueError for parameters that do not fit the configuration, OSError where the folder
-    cannot be written.
+    Raises ValueError for parameters that do not fit the configuration, and what
+    `npgpt.files.checkpoint.write_checkpoint` raises, which takes the `options`.
     """
     if differing := sorted(param_shapes(config).keys() ^ params.keys()):
         raise ValueError(
@@ -73,7 +77,7 @@ def save_llama(
         name if name == HEAD else f"model.{name}": array.T if is_matrix(name, array) else array
         for name, array in params.items()
     }
-    write_checkpoint(folder, {**config.to_dict(), "dtype": dtype}, tensors)
+    write_checkpoint(folder, {**config.to_dict(), "dtype": dtype}, tensors, **options)
 
 
 def is_matrix(name: str, array: np.ndarray) -> bool:

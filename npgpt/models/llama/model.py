@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -50,11 +51,13 @@ class Llama:
     Attributes:
         config: sizes and options.
         params: name -> array, the names of the Hugging Face checkpoint without `model.`.
+        source: the place it was loaded from, None for a model made in memory.
     """
 
     def __init__(self, config: LlamaConfig, params: Params) -> None:
         self.config = config
         self.params = params
+        self.source: Path | None = None
 
     def __call__(
         self,
@@ -220,11 +223,16 @@ class Llama:
         tables = () if embeddings else ("embed_tokens.weight", "lm_head.weight")
         return sum(array.size for name, array in self.params.items() if name not in tables)
 
-    def save_pretrained(self, folder: str | os.PathLike[str]) -> None:
-        """Write config.json and model.safetensors, which `transformers` loads."""
+    def save_pretrained(self, folder: str | os.PathLike[str], *, overwrite: bool = False) -> None:
+        """Write a folder that transformers loads too, with the vocabulary of the model loaded.
+
+        `overwrite`: also where there is another vocabulary or a training run; else ValueError.
+        """
+        from npgpt.files.hub import companions
         from npgpt.models.llama.checkpoint import save_llama
 
-        save_llama(folder, self.config, self.params)
+        options = {"beside": companions(self.source), "overwrite": overwrite}
+        save_llama(folder, self.config, self.params, **options)
 
     @property
     def context(self) -> int:

@@ -7,6 +7,7 @@ is read. GPT-2's part is in `checkpoint.py` and `gpt2_tensors.py`.
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import warnings
@@ -17,6 +18,7 @@ from typing import Any
 import numpy as np
 
 from npgpt.files.checkpoint import (
+    GENERATION_CONFIG,
     as_float,
     check_saved,
     read_raw_config,
@@ -25,6 +27,7 @@ from npgpt.files.checkpoint import (
     warn_of_broken,
     write_checkpoint,
 )
+from npgpt.files.io import parse_json
 from npgpt.files.safetensors_file import Entry, map_tensor, read_tensor
 from npgpt.files.tensors import WRAPPERS, check_entry
 from npgpt.models.transformer.config import TransformerConfig
@@ -108,12 +111,15 @@ def match_transformer(
 
 
 def save_transformer(
-    folder: str | os.PathLike[str], config: TransformerConfig, params: Mapping[str, np.ndarray]
+    folder: str | os.PathLike[str],
+    config: TransformerConfig,
+    params: Mapping[str, np.ndarray],
+    **options: Any,
 ) -> None:
     """Write config.json and model.safetensors as transformers reads them (bart and marian).
 
-    Both are first written beside and then renamed, so that a full disk or a kill leaves what was
-    there. Raises ValueError for parameters that do not fit, OSError where nothing can be written.
+    Raises ValueError for parameters that do not fit the configuration, and what
+    `npgpt.files.checkpoint.write_checkpoint` raises, which takes the `options`.
     """
     wanted = param_shapes(config)
     dtype = check_saved(params, wanted)
@@ -123,12 +129,25 @@ def save_transformer(
         )
         for name, param in params.items()
     }
-    write_checkpoint(folder, {**config.to_dict(), "dtype": dtype}, tensors)
+    raw = {**config.to_dict(), "dtype": dtype}
+    if beside := options.get("beside"):
+        options["beside"] = _with_settings(raw, beside)
+    write_checkpoint(folder, raw, tensors, **options)
+
+
+def _with_settings(raw: dict[str, Any], beside: dict[str, bytes]) -> dict[str, bytes]:
+    """The files beside, generation_config.json with the settings of config.json, as on loading."""
+    said = parse_json(beside.get(GENERATION_CONFIG, b"{}"), GENERATION_CONFIG)
+    changed = {key: raw[key] for key in GENERATION if said.get(key) not in (None, raw[key])}
+    if not changed:
+        return beside
+    text = json.dumps(said | changed, indent=2) + "\n"
+    return {**beside, GENERATION_CONFIG: text.encode()}
 
 
 def _raw_config(folder: Path) -> dict[str, Any]:
     raw = read_raw_config(folder / "config.json")
-    generation = folder / "generation_config.json"
+    generation = folder / GENERATION_CONFIG
     if generation.is_file():
         said = read_raw_config(generation)
         raw |= {key: said[key] for key in GENERATION if said.get(key) is not None}

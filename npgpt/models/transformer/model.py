@@ -11,6 +11,7 @@ inside the feed-forward network.
 from __future__ import annotations
 
 import os
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -61,11 +62,13 @@ class Transformer:
     Attributes:
         config: sizes and options.
         params: name -> array, the names of the Hugging Face checkpoint without `model.`.
+        source: the place it was loaded from, None for a model made in memory.
     """
 
     def __init__(self, config: TransformerConfig, params: Params) -> None:
         self.config = config
         self.params = params
+        self.source: Path | None = None
 
     def __call__(
         self,
@@ -229,11 +232,16 @@ class Transformer:
         """Number of parameters, a shared table counted once; BIAS is none: it is not trained."""
         return sum(array.size for name, array in self.params.items() if name != BIAS)
 
-    def save_pretrained(self, folder: str | os.PathLike[str]) -> None:
-        """Write config.json and model.safetensors, which `transformers` loads (bart, marian)."""
+    def save_pretrained(self, folder: str | os.PathLike[str], *, overwrite: bool = False) -> None:
+        """Write a folder that transformers loads too, with the vocabulary of the model loaded.
+
+        `overwrite`: also where there is another vocabulary or a training run; else ValueError.
+        """
+        from npgpt.files.hub import companions
         from npgpt.models.transformer.checkpoint import save_transformer
 
-        save_transformer(folder, self.config, self.params)
+        options = {"beside": companions(self.source), "overwrite": overwrite}
+        save_transformer(folder, self.config, self.params, **options)
 
 
 def check_ids(name: str, ids: Any, mask: Any) -> tuple[np.ndarray, np.ndarray | None]:
