@@ -17,8 +17,8 @@ from typing import NamedTuple
 import numpy as np
 
 from npgpt.compare.activations import GRAD, INPUTS
+from npgpt.files.checkpoint import shortened
 from npgpt.files.safetensors_file import read_header, read_tensor
-from npgpt.files.shards import shortened
 
 SUFFIXES = (".safetensors", ".npz")
 

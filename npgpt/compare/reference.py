@@ -18,7 +18,7 @@ import numpy as np
 
 from npgpt.compare.activations import GRAD, next_token_targets
 from npgpt.compare.dump import Dump
-from npgpt.files.shards import shortened
+from npgpt.files.checkpoint import shortened
 from npgpt.models import auto
 
 # transformers computes a Llama's norms, angles and softmax, and makes a marian's sinusoids, in

@@ -12,6 +12,7 @@ tensors and the dtypes that NumPy lacks (F8, F4).
 
 from __future__ import annotations
 
+import json
 import math
 import os
 from collections.abc import Mapping
@@ -20,8 +21,7 @@ from typing import Any, NamedTuple, TypeGuard
 
 import numpy as np
 
-from npgpt.files.atomic import replacing
-from npgpt.files.strict_json import parse_json
+from npgpt.files.io import parse_json, replacing
 
 # BF16 is the upper half of a float32; NumPy has no such dtype, so its bits are read as integers.
 DTYPES: dict[str, np.dtype] = {
@@ -62,23 +62,13 @@ def read_header(path: str | os.PathLike[str]) -> dict[str, Entry]:
     consistent file; OSError if it cannot be opened.
     """
     path = Path(path)
-    size = path.stat().st_size
-    with path.open("rb") as file:
-        prefix = file.read(8)
-        length = int.from_bytes(prefix, "little")
-        if len(prefix) < 8 or length > min(size - 8, LONGEST_HEADER):
-            raise ValueError(_not_safetensors(path, prefix, size))
-        table = parse_json(file.read(length), f"{path}: the header")
-    if not isinstance(table, dict):
-        raise ValueError(
-            f"{path}: the header is not a JSON object, so this is no safetensors file."
-        )
+    table, data_start = _read_table(path)
     entries = {
-        name: _entry(path, name, item, 8 + length)
+        name: _entry(path, name, item, data_start)
         for name, item in table.items()
         if name != "__metadata__"
     }
-    _check_places(path, entries, 8 + length, size)
+    _check_places(path, entries, data_start, path.stat().st_size)
     return entries
 
 
@@ -116,12 +106,10 @@ def read_tensors(path: str | os.PathLike[str]) -> dict[str, np.ndarray]:
     return {name: read_tensor(entry) for name, entry in read_header(path).items()}
 
 
-def read_metadata(path: str | os.PathLike[str]) -> dict[str, str]:
+def read_metadata(path: str | os.PathLike[str]) -> dict[str, Any]:
     """The texts that the writer put beside the tensors, `__metadata__`."""
-    from safetensors import safe_open
-
-    with safe_open(path, "np") as file:
-        return file.metadata() or {}
+    metadata = _read_table(Path(path))[0].get("__metadata__")
+    return metadata if isinstance(metadata, dict) else {}
 
 
 def write_tensors(
@@ -159,6 +147,35 @@ def write_in_place(
     except SafetensorError as error:
         raise OSError(str(error)) from error
     path.chmod(mode)
+    if metadata:
+        _sort_metadata(path)
+
+
+def _sort_metadata(path: Path) -> None:
+    """Put the metadata in order: the package's is random, and a save is to repeat its bytes."""
+    with path.open("r+b") as file:
+        length = int.from_bytes(file.read(8), "little")
+        table = json.loads(file.read(length))
+        table["__metadata__"] = dict(sorted(table["__metadata__"].items()))
+        text = json.dumps(table, separators=(",", ":"), ensure_ascii=False).encode()
+        file.seek(8)
+        file.write(text.ljust(length))
+
+
+def _read_table(path: Path) -> tuple[dict[str, Any], int]:
+    """The JSON object in the header, and the byte at which the data begins."""
+    size = path.stat().st_size
+    with path.open("rb") as file:
+        prefix = file.read(8)
+        length = int.from_bytes(prefix, "little")
+        if len(prefix) < 8 or length > min(size - 8, LONGEST_HEADER):
+            raise ValueError(_not_safetensors(path, prefix, size))
+        table = parse_json(file.read(length), f"{path}: the header")
+    if not isinstance(table, dict):
+        raise ValueError(
+            f"{path}: the header is not a JSON object, so this is no safetensors file."
+        )
+    return table, 8 + length
 
 
 def _entry(path: Path, name: str, item: Any, data_start: int) -> Entry:

@@ -16,9 +16,8 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import DTypeLike
 
-from npgpt.files.checkpoint import float_type, stored_tensors
+from npgpt.files.checkpoint import float_type, shortened, stored_tensors
 from npgpt.files.safetensors_file import Entry, map_tensor, read_tensor
-from npgpt.files.shards import shortened
 
 WRAPPERS = ("module", "_orig_mod")  # of DistributedDataParallel and torch.compile
 FLOATS = ("F32", "F16", "BF16", "F64")

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import DTypeLike
 
-from npgpt.files.checkpoint import float_type, read_raw_config
+from npgpt.files.checkpoint import float_type, of_one_save, read_raw_config
 from npgpt.files.gguf_reader import read_gguf_header
 from npgpt.files.hub import Files, find_model
 from npgpt.models.bert.checkpoint import load_bert
@@ -44,22 +44,30 @@ def from_pretrained(
     """The model in a folder, in `weights/NAME`, on the hub, or in a `.gguf` file.
 
     A `GPT2`, `Llama`, `BERT` or (bart, marian) `Transformer`, by the `model_type` of its
-    config.json or the architecture that the file names. Raises as `load_checkpoint` and
-    `npgpt.models.gguf.load_gguf` do.
+    config.json or the architecture that the file names. Raises as `load_checkpoint`,
+    `npgpt.models.gguf.load_gguf` and `npgpt.files.checkpoint.of_one_save` do.
     """
     dtype = float_type(dtype)  # before a download
     place = find_model(name, revision)
     if place.suffix == ".gguf":
         config, params = load_gguf(place, dtype)
-        return Llama(config, params) if isinstance(config, LlamaConfig) else GPT2(config, params)
-    match model_type(place):
+        model = Llama(config, params) if isinstance(config, LlamaConfig) else GPT2(config, params)
+    else:
+        with of_one_save(place):
+            model = _load_folder(place, dtype)
+    model.source = place.absolute()  # whose vocabulary `save_pretrained` takes along
+    return model
+
+
+def _load_folder(folder: Path, dtype: np.dtype) -> Any:
+    match model_type(folder):
         case "llama":
-            return Llama(*load_llama(place, dtype=dtype))
+            return Llama(*load_llama(folder, dtype=dtype))
         case "bart" | "marian" | "transformer":
-            return Transformer(*load_transformer(place, dtype=dtype))
+            return Transformer(*load_transformer(folder, dtype=dtype))
         case "bert":
-            return BERT(*load_bert(place, dtype=dtype))
-    return GPT2(*load_checkpoint(place, dtype=dtype))
+            return BERT(*load_bert(folder, dtype=dtype))
+    return GPT2(*load_checkpoint(folder, dtype=dtype))
 
 
 def find_supported(

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterable
 from functools import partial
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from npgpt.decoding.kv_cache import KVCache
+from npgpt.files.hub import companions
 
 Params = dict[str, np.ndarray]
 Observer = Callable[[str, np.ndarray], Any]
@@ -65,7 +68,10 @@ class Model:
     Attributes:
         config: sizes and options.
         params: name -> array, under the names of the Hugging Face checkpoint without its prefix.
+        source: the place it was loaded from, None for a model made in memory.
     """
+
+    source: Path | None = None
 
     def __init__(self, config: Any, params: Params) -> None:
         self.config = config
@@ -85,3 +91,14 @@ class Model:
     def num_params(self) -> int:
         """Number of parameters, a tied table counted once."""
         return sum(array.size for array in self.params.values())
+
+    def save_pretrained(self, folder: str | os.PathLike[str], *, overwrite: bool = False) -> None:
+        """Write a folder that transformers loads too, with the vocabulary of the model loaded.
+
+        `overwrite`: also where there is another vocabulary or a training run; else ValueError.
+        """
+        self._save(folder, beside=companions(self.source), overwrite=overwrite)
+
+    def _save(self, folder: str | os.PathLike[str], **options: Any) -> None:
+        """What the architecture's checkpoint.py does; options of `write_checkpoint`."""
+        raise NotImplementedError

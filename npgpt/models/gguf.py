@@ -14,8 +14,8 @@ from typing import Any
 
 import numpy as np
 
+from npgpt.files.checkpoint import shortened
 from npgpt.files.gguf_reader import Header, read_gguf_header, read_gguf_tensor
-from npgpt.files.shards import shortened
 from npgpt.files.tensors import Layout, Shapes
 from npgpt.models.common import Params
 from npgpt.models.gpt2.checkpoint import OUT_IN as GPT2_LAYOUT

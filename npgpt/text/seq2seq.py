@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from npgpt.files.hub import find_model
-from npgpt.files.strict_json import parse_json
+from npgpt.files.io import parse_json
 from npgpt.models.transformer.config import TransformerConfig
 
 END, UNKNOWN, PAD = "</s>", "<unk>", "<pad>"  # Marian's

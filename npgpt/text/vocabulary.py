@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
 from npgpt.files.gguf_reader import read_gguf_header
-from npgpt.files.strict_json import parse_json
+from npgpt.files.io import parse_json
 from npgpt.text.byte_pairs import byte_alphabet, bytes_of_products, bytes_of_ranked
 from npgpt.text.split_patterns import GPT2_SPLIT, LLAMA3_SPLIT, SMOLLM_SPLIT, named_pattern
 

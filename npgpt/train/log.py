@@ -12,7 +12,7 @@ from typing import Any, TextIO
 
 from tqdm import tqdm
 
-from npgpt.files.atomic import replacing
+from npgpt.files.io import replacing
 
 LOG, PLOT = "log.csv", "loss.png"
 COLUMNS = (

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import contextlib
 import json
-import shutil
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -18,8 +17,9 @@ import numpy as np
 
 from npgpt import cli
 from npgpt.decoding.causal import end_of_text_ids
-from npgpt.files.atomic import clear_litter, replacing
-from npgpt.files.hub import TOKENIZER_FILES, find_model
+from npgpt.files.checkpoint import GENERATION_CONFIG
+from npgpt.files.hub import companions, find_model
+from npgpt.files.io import clear_litter, replacing
 from npgpt.models.auto import find_supported, from_pretrained
 from npgpt.models.gpt2.config import GPT2Config, init_params
 from npgpt.models.gpt2.model import GPT2
@@ -108,7 +108,7 @@ def _new(folder: Path, given: Mapping[str, Any]) -> Run:
     _check_texts(texts, settings, model.rows)
     folder.mkdir(parents=True, exist_ok=True)
     clear_litter(folder)  # of a run that was killed before its first save
-    write_vocabulary(folder, source)
+    write_vocabulary(folder, source, generation_config=settings.vocab_from is None)
     _keep_texts(folder, texts, corpus.source_key(tokenizer, settings.special, *files))
     optimizer = new_adamw_state(model.params)
     run = Run(folder, settings, model, optimizer, tokenizer, end_of_text, texts, 0, 0.0)
@@ -179,19 +179,22 @@ def byte_tokenizer() -> Tokenizer:
     )
 
 
-def write_vocabulary(folder: Path, source: str | None) -> None:
-    """Copy the vocabulary files of a model, or write those of `byte_tokenizer`."""
+def write_vocabulary(folder: Path, source: str | None, *, generation_config: bool = False) -> None:
+    """Copy the vocabulary files of the model `source`, or write those of `byte_tokenizer`.
+
+    `generation_config`: copy that file too, whose ids are those of the vocabulary.
+    """
     if source is None:
         vocab = {char: byte[0] for char, byte in byte_alphabet().items()} | {END_OF_TEXT: 256}
         with replacing(folder / "vocab.json", folder / "merges.txt") as (vocab_path, merges_path):
             vocab_path.write_text(json.dumps(vocab, ensure_ascii=False), encoding="utf-8")
             merges_path.write_text("#version: 0.2\n", encoding="utf-8")
         return
-    origin = find_model(source, files=("tokenizer",))
-    for name in TOKENIZER_FILES:
-        if (origin / name).is_file():
+    found = companions(find_model(source, files=("tokenizer",))) or {}
+    for name, data in found.items():
+        if name != GENERATION_CONFIG or generation_config:
             with replacing(folder / name) as (temporary,):
-                shutil.copyfile(origin / name, temporary)
+                temporary.write_bytes(data)
 
 
 def _end_of_text(tokenizer: Tokenizer, model: GPT2 | Llama | None) -> int | None:

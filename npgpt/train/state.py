@@ -15,8 +15,8 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any, NamedTuple, get_args, get_type_hints
 
+from npgpt.files.io import parse_json
 from npgpt.files.safetensors_file import read_metadata, read_tensors, write_tensors
-from npgpt.files.strict_json import parse_json
 from npgpt.models.gpt2.config import GPT2Config, param_shapes
 from npgpt.models.gpt2.model import GPT2
 from npgpt.models.llama.config import LlamaConfig
@@ -111,8 +111,8 @@ def _empty_model(raw: dict[str, Any], where: str) -> tuple[GPT2 | Llama, list[st
 
 
 def export_model(folder: Path, model: GPT2 | Llama, dtype: str) -> None:
-    """Write the model as `config.json` and `model.safetensors`, its numbers as `dtype`."""
-    params = {name: array.astype(dtype, copy=False) for name, array in model.params.items()}
+    """Write the model beside its vocabulary, for everyone else, its numbers as `dtype`."""
     as_dtype = copy(model)
-    as_dtype.params = params
-    as_dtype.save_pretrained(folder)
+    as_dtype.params = {n: array.astype(dtype, copy=False) for n, array in model.params.items()}
+    as_dtype.source = folder
+    as_dtype.save_pretrained(folder, overwrite=True)

@@ -37,7 +37,7 @@ def test_saved_names_are_those_of_transformers(tmp_path):
     names = read_header(tmp_path / "model.safetensors").keys()
     assert {"lm_head.weight", "transformer.wte.weight", "transformer.h.1.ln_2.bias"} < names
     assert len(names) == 4 + 12 * 2 + 1
-    assert b'"__metadata__":{"format":"pt"}' in (tmp_path / "model.safetensors").read_bytes()
+    assert b'"__metadata__":{"format":"pt",' in (tmp_path / "model.safetensors").read_bytes()
     assert sorted(p.name for p in tmp_path.iterdir()) == ["config.json", "model.safetensors"]
 
 

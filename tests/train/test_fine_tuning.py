@@ -16,11 +16,14 @@ from tests.train.training_runs import SMALL, facts, rows, run, story, write_stor
 def test_fine_tuning_keeps_the_vocabulary_and_starts_from_the_weights(tmp_path, capsys):
     model = write_tiny_gpt2(tmp_path / "model", scale=3.0)
     (model / "special_tokens_map.json").write_text('{"eos_token": "<|endoftext|>"}', "utf-8")
+    (model / "generation_config.json").write_text('{"eos_token_id": [256, 7]}', "utf-8")
     out = tmp_path / "tuned"
     options = ("--steps", 4, "--batch-size", 4, "--sample-every", 0, "--lr", "1e-3")
     assert run("--data", write_story(tmp_path), "--init", model, "--out", out, *options) == 0
-    for name in ("vocab.json", "merges.txt", "special_tokens_map.json"):
+    npgpt.from_pretrained(out).save_pretrained(tmp_path / "saved")
+    for name in ("vocab.json", "merges.txt", "special_tokens_map.json", "generation_config.json"):
         assert (out / name).read_bytes() == (model / name).read_bytes()
+        assert (tmp_path / "saved" / name).read_bytes() == (model / name).read_bytes()
     before, after = npgpt.from_pretrained(model), npgpt.from_pretrained(out)
     for name, param in after.params.items():
         moved = np.abs(param - before.params[name]).max()
@@ -45,12 +48,14 @@ def test_a_vocabulary_from_elsewhere_sets_the_size_of_the_tables(tmp_path):
     vocab = json.loads((source / "vocab.json").read_text("utf-8"))
     (source / "vocab.json").write_text(json.dumps({**vocab, "th": 257}), "utf-8")
     (source / "merges.txt").write_text("#version: 0.2\nt h\n", "utf-8")
+    (source / "generation_config.json").write_text("{}", "utf-8")
     out = tmp_path / "run"
     options = ("--vocab-from", source, *SMALL, "--steps", 1)
     assert run("--data", write_story(tmp_path), "--out", out, *options) == 0
     assert len(npgpt.from_pretrained(out).params["wte.weight"]) == 258
     assert npgpt.load_tokenizer(out).encode("the") == [257, ord("e")]
     assert (out / "merges.txt").read_bytes() == (source / "merges.txt").read_bytes()
+    assert not (out / "generation_config.json").exists()  # that is the source's own matter
 
 
 @pytest.mark.hf

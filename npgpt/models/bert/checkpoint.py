@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from numpy.typing import DTypeLike
@@ -58,15 +59,18 @@ def load_bert(
 
 
 def save_bert(
-    folder: str | os.PathLike[str], config: BERTConfig, params: Mapping[str, np.ndarray]
+    folder: str | os.PathLike[str],
+    config: BERTConfig,
+    params: Mapping[str, np.ndarray],
+    **options: Any,
 ) -> None:
     """Write `config.json` and `model.safetensors` as transformers reads them.
 
     With an MLM head as BertForMaskedLM has it, else as BertModel; a pooler beside an MLM head is
     saved too, though BertForMaskedLM has no use for it and says so.
 
-    Raises ValueError for parameters that do not fit the configuration, OSError where the folder
-    cannot be written.
+    Raises ValueError for parameters that do not fit the configuration, and what
+    `npgpt.files.checkpoint.write_checkpoint` raises, which takes the `options`.
     """
     mlm_head, pooler = BIAS in params, "pooler.dense.weight" in params
     dtype = check_saved(params, param_shapes(config, pooler=pooler, mlm_head=mlm_head))
@@ -75,4 +79,4 @@ def save_bert(
         tensors[DECODER_BIAS] = params[BIAS]
     architecture = "BertForMaskedLM" if mlm_head else "BertModel"
     raw = {**config.to_dict(), "architectures": [architecture], "dtype": dtype}
-    write_checkpoint(folder, raw, tensors)
+    write_checkpoint(folder, raw, tensors, **options)

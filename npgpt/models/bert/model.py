@@ -25,6 +25,7 @@ from npgpt.layers.multi_head import (
     query_attention_backward,
     query_attention_forward,
 )
+from npgpt.models.bert.checkpoint import save_bert
 from npgpt.models.bert.config import BERTConfig
 from npgpt.models.bert.embeddings import (
     POSITIONS,
@@ -331,11 +332,8 @@ class BERT(Model):
         """
         return super().num_params() - (0 if embeddings else self.params[POSITIONS].size)
 
-    def save_pretrained(self, folder: str | os.PathLike[str]) -> None:
-        """Write config.json and model.safetensors, which `transformers` loads."""
-        from npgpt.models.bert.checkpoint import save_bert
-
-        save_bert(folder, self.config, self.params)
+    def _save(self, folder: str | os.PathLike[str], **options: Any) -> None:
+        save_bert(folder, self.config, self.params, **options)
 
     def _sizes(self) -> str:
         c = self.config

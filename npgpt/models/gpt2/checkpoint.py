@@ -9,6 +9,7 @@ import os
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from numpy.typing import DTypeLike
@@ -73,21 +74,24 @@ def load_checkpoint(
 
 
 def save_checkpoint(
-    folder: str | os.PathLike[str], config: GPT2Config, params: Mapping[str, np.ndarray]
+    folder: str | os.PathLike[str],
+    config: GPT2Config,
+    params: Mapping[str, np.ndarray],
+    **options: Any,
 ) -> None:
     """Write `config.json` and `model.safetensors` as transformers' GPT2LMHeadModel reads them.
 
-    Both are first written beside and then renamed, so that a full disk or a kill leaves the
-    checkpoint that was there. `vocab_size` and `n_positions` are written as the tables have them.
+    `vocab_size` and `n_positions` are written as the tables have them.
 
-    Raises ValueError for parameters that do not fit the configuration, OSError where the folder
-    cannot be written.
+    Raises ValueError for parameters that do not fit the configuration, and what
+    `npgpt.files.checkpoint.write_checkpoint` raises, which takes the `options`.
     """
     check_names(params, param_shapes(config))
     rows, positions = len(params[TABLE]), len(params[POSITIONS])
     config = replace(config, vocab_size=rows, n_positions=positions)
     dtype = check_saved(params, param_shapes(config))
-    write_checkpoint(folder, {**config.to_dict(), "dtype": dtype}, as_stored(params, LAYOUT))
+    raw = {**config.to_dict(), "dtype": dtype}
+    write_checkpoint(folder, raw, as_stored(params, LAYOUT), **options)
 
 
 def _check_one_prefix(stored: Stored) -> None:

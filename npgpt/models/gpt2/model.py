@@ -27,6 +27,7 @@ from npgpt.layers.self_attention import (
 )
 from npgpt.models.causal import CausalLM, check_positions
 from npgpt.models.common import Params, Pass, of, put
+from npgpt.models.gpt2.checkpoint import save_checkpoint
 from npgpt.models.gpt2.config import GPT2Config
 from npgpt.ops import dropout, layer_norm, lookup, position
 from npgpt.ops.dropout import dropout_backward, dropout_forward
@@ -176,11 +177,8 @@ class GPT2(CausalLM):
         """
         return super().num_params() - (0 if embeddings else self.params["wpe.weight"].size)
 
-    def save_pretrained(self, folder: str | os.PathLike[str]) -> None:
-        """Write config.json and model.safetensors, which `transformers` loads."""
-        from npgpt.models.gpt2.checkpoint import save_checkpoint
-
-        save_checkpoint(folder, self.config, self.params)
+    def _save(self, folder: str | os.PathLike[str], **options: Any) -> None:
+        save_checkpoint(folder, self.config, self.params, **options)
 
     @property
     def context(self) -> int:

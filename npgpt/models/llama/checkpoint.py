@@ -6,6 +6,7 @@ import os
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from numpy.typing import DTypeLike
@@ -48,14 +49,18 @@ def load_llama(
 
 
 def save_llama(
-    folder: str | os.PathLike[str], config: LlamaConfig, params: Mapping[str, np.ndarray]
+    folder: str | os.PathLike[str],
+    config: LlamaConfig,
+    params: Mapping[str, np.ndarray],
+    **options: Any,
 ) -> None:
     """Write `config.json` and `model.safetensors` as transformers' LlamaForCausalLM reads them.
 
-    Raises ValueError for parameters that do not fit the configuration, OSError where the folder
-    cannot be written.
+    Raises ValueError for parameters that do not fit the configuration, and what
+    `npgpt.files.checkpoint.write_checkpoint` raises, which takes the `options`.
     """
     check_names(params, param_shapes(config))
     config = replace(config, vocab_size=len(params[TABLE]))
     dtype = check_saved(params, param_shapes(config))
-    write_checkpoint(folder, {**config.to_dict(), "dtype": dtype}, as_stored(params, LAYOUT))
+    raw = {**config.to_dict(), "dtype": dtype}
+    write_checkpoint(folder, raw, as_stored(params, LAYOUT), **options)

@@ -23,6 +23,7 @@ from npgpt.layers.grouped_attention import (
 from npgpt.layers.swiglu import SwiGLUSaved, swiglu_backward, swiglu_forward
 from npgpt.models.causal import CausalLM
 from npgpt.models.common import Params, Pass, of, put
+from npgpt.models.llama.checkpoint import save_llama
 from npgpt.models.llama.config import LlamaConfig
 from npgpt.ops import lookup, rms_norm
 from npgpt.ops.lookup import lookup_backward, lookup_forward
@@ -184,11 +185,8 @@ class Llama(CausalLM):
         tables = () if embeddings else ("embed_tokens.weight", "lm_head.weight")
         return super().num_params() - sum(self.params[t].size for t in tables if t in self.params)
 
-    def save_pretrained(self, folder: str | os.PathLike[str]) -> None:
-        """Write config.json and model.safetensors, which `transformers` loads."""
-        from npgpt.models.llama.checkpoint import save_llama
-
-        save_llama(folder, self.config, self.params)
+    def _save(self, folder: str | os.PathLike[str], **options: Any) -> None:
+        save_llama(folder, self.config, self.params, **options)
 
     @property
     def context(self) -> int:

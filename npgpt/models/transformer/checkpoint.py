@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 from collections.abc import Mapping
 from pathlib import Path
@@ -10,7 +11,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import DTypeLike
 
-from npgpt.files.checkpoint import check_saved, read_raw_config, write_checkpoint
+from npgpt.files.checkpoint import GENERATION_CONFIG, check_saved, read_raw_config, write_checkpoint
+from npgpt.files.io import parse_json
 from npgpt.files.safetensors_file import read_tensor
 from npgpt.files.tensors import Copy, Layout, as_stored, find_tensors, load_params
 from npgpt.models.transformer.config import TransformerConfig, param_shapes
@@ -67,20 +69,36 @@ def load_transformer(
 
 
 def save_transformer(
-    folder: str | os.PathLike[str], config: TransformerConfig, params: Mapping[str, np.ndarray]
+    folder: str | os.PathLike[str],
+    config: TransformerConfig,
+    params: Mapping[str, np.ndarray],
+    **options: Any,
 ) -> None:
     """Write config.json and model.safetensors as transformers reads them (bart and marian).
 
-    Both are first written beside and then renamed, so that a full disk or a kill leaves what was
-    there. Raises ValueError for parameters that do not fit, OSError where nothing can be written.
+    Raises ValueError for parameters that do not fit the configuration, and what
+    `npgpt.files.checkpoint.write_checkpoint` raises, which takes the `options`.
     """
     dtype = check_saved(params, param_shapes(config))
-    write_checkpoint(folder, {**config.to_dict(), "dtype": dtype}, as_stored(params, LAYOUT))
+    raw = {**config.to_dict(), "dtype": dtype}
+    if beside := options.get("beside"):
+        options["beside"] = _with_settings(raw, beside)
+    write_checkpoint(folder, raw, as_stored(params, LAYOUT), **options)
+
+
+def _with_settings(raw: dict[str, Any], beside: dict[str, bytes]) -> dict[str, bytes]:
+    """The files beside, generation_config.json with the settings of config.json, as on loading."""
+    settings = parse_json(beside.get(GENERATION_CONFIG, b"{}"), GENERATION_CONFIG)
+    changed = {key: raw[key] for key in GENERATION if settings.get(key) not in (None, raw[key])}
+    if not changed:
+        return beside
+    text = json.dumps(settings | changed, indent=2) + "\n"
+    return {**beside, GENERATION_CONFIG: text.encode()}
 
 
 def _raw_config(folder: Path) -> dict[str, Any]:
     raw = read_raw_config(folder / "config.json")
-    path = folder / "generation_config.json"
+    path = folder / GENERATION_CONFIG
     if path.is_file():
         settings = read_raw_config(path)
         raw |= {key: settings[key] for key in GENERATION if settings.get(key) is not None}

@@ -18,6 +18,7 @@ from npgpt.decoding import seq2seq as seq2seq_decoding
 from npgpt.decoding.kv_cache import KVCache
 from npgpt.layers.multi_head import KeysValuesSaved
 from npgpt.models.common import Model, Observer, Params, Pass
+from npgpt.models.transformer.checkpoint import save_transformer
 from npgpt.models.transformer.config import TransformerConfig
 from npgpt.models.transformer.stacks import (
     CrossKV,
@@ -233,11 +234,8 @@ class Transformer(Model):
         layers = f"{c.encoder_layers} + {c.decoder_layers} layers"
         return f"{c.model_type}, {layers}, {heads} heads, d {c.d_model}, V {rows}"
 
-    def save_pretrained(self, folder: str | os.PathLike[str]) -> None:
-        """Write config.json and model.safetensors, which `transformers` loads (bart, marian)."""
-        from npgpt.models.transformer.checkpoint import save_transformer
-
-        save_transformer(folder, self.config, self.params)
+    def _save(self, folder: str | os.PathLike[str], **options: Any) -> None:
+        save_transformer(folder, self.config, self.params, **options)
 
 
 def _checked(name: str, ids: Any, mask: Any) -> tuple[np.ndarray, np.ndarray | None]:

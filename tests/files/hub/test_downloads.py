@@ -25,6 +25,13 @@ def test_a_model_is_downloaded_with_nothing_it_does_not_need(environment, hub, w
     assert (folder / "model.safetensors").is_symlink()
 
 
+def test_the_hub_is_asked_once_before_the_first_download(environment, hub, whole):
+    hub.add("small", whole)
+    find_model("small")
+    heads = [r.path.rpartition("/")[2] for r in hub.log if r.method == "HEAD"]
+    assert heads == ["config.json", "config.json", "model.safetensors"]
+
+
 def test_the_second_time_nothing_is_downloaded(environment, hub, whole):
     hub.add("small", whole)
     folder = find_model("small")
@@ -121,6 +128,17 @@ def test_the_token_goes_to_the_hub_and_not_beyond(environment, hub, whole):
     environment(HF_TOKEN=TOKEN)
     hub.log.clear()
     assert_same(load_checkpoint(find_model("secret"))[1], random_params())
+    assert {r.token for r in hub.log if r.host == "127.0.0.1"} == {TOKEN}
+    assert {r.token for r in hub.log if r.host == "localhost"} == {None}
+
+
+def test_the_token_stays_at_the_hub_where_only_the_weights_are_missing(environment, hub, whole):
+    hub.add("secret", whole, access="private")
+    environment(HF_TOKEN=TOKEN)
+    find_model("secret", files=("config",))
+    environment(HF_TOKEN=TOKEN)
+    hub.log.clear()
+    find_model("secret", hub.repositories["secret"].revisions["main"])
     assert {r.token for r in hub.log if r.host == "127.0.0.1"} == {TOKEN}
     assert {r.token for r in hub.log if r.host == "localhost"} == {None}
 

@@ -2,14 +2,21 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
+import socket
+import sys
 import time
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
 
+from npgpt.files import hub as hub_module
 from npgpt.files.hub import find_model
 from tests.files.hub.stand_in import TOKEN, refusal
+
+NEEDS_FULL_PORT = pytest.mark.skipif(sys.platform != "linux", reason="others refuse at once")
 
 
 def test_an_unknown_id_is_refused(environment, hub):
@@ -68,14 +75,64 @@ def test_offline_a_cache_without_the_weights_is_refused(environment, hub, whole)
     assert refusal(FileNotFoundError, "small").startswith("model.safetensors of 'small' is not in")
 
 
-@pytest.mark.parametrize("files", ["model", "tokenizer"])
-def test_without_a_network_the_reason_is_given(environment, files, monkeypatch):
-    monkeypatch.setattr(time, "sleep", lambda _: None)
-    environment(HF_ENDPOINT="http://127.0.0.1:1")
-    text = refusal(FileNotFoundError, "small", files=(files,))
-    assert "http://127.0.0.1:1 did not give it (" in text
-    assert "refused" in text
+@pytest.fixture
+def full_port() -> Iterator[int]:
+    """A port that answers no one: its queue is full, and what comes is dropped."""
+    with socket.socket() as server, contextlib.ExitStack() as stack:
+        server.bind(("127.0.0.1", 0))
+        server.listen(0)
+        for _ in range(4):
+            waiting = stack.enter_context(socket.socket())
+            waiting.setblocking(False)
+            waiting.connect_ex(server.getsockname())
+        yield server.getsockname()[1]
+
+
+def unknown_host(*_: Any, **__: Any) -> None:
+    raise socket.gaierror(socket.EAI_NONAME, "Name or service not known")
+
+
+@pytest.mark.parametrize("files", [("model",), ("tokenizer", "model")])
+@pytest.mark.parametrize(
+    ("endpoint", "reason"),
+    [
+        ("http://127.0.0.1:1", "refused"),
+        ("http://no-host.invalid", "Name or service not known"),
+        pytest.param("http://127.0.0.1:PORT", "timed out", marks=NEEDS_FULL_PORT),
+    ],
+)
+def test_without_a_network_the_reason_comes_at_once(
+    environment, monkeypatch, full_port, endpoint, reason, files
+):
+    monkeypatch.setattr(time, "sleep", lambda _: pytest.fail("waited for a network"))
+    monkeypatch.setattr(hub_module, "CONNECT_SECONDS", 0.5)
+    endpoint = endpoint.replace("PORT", str(full_port))
+    if "invalid" in endpoint:
+        monkeypatch.setattr(socket, "getaddrinfo", unknown_host)
+    environment(HF_ENDPOINT=endpoint)
+    start = time.monotonic()
+    text = refusal(FileNotFoundError, "small", files=files)
+    assert time.monotonic() - start < 5
+    first = "config.json" if files == ("model",) else "tokenizer.json"
+    assert text.startswith(f"{first} of 'small' is not in the cache and {endpoint} did not give")
+    assert reason in text
     assert "check the network, HF_ENDPOINT and HF_TOKEN, or name a folder." in text
+
+
+def test_without_a_network_the_file_that_is_missing_is_named(environment, hub, whole):
+    hub.add("small", {**whole, "tokenizer.json": b"{}"})
+    folder = find_model("small", files=("tokenizer", "config"))
+    environment(HF_ENDPOINT="http://127.0.0.1:1")
+    assert find_model("small", files=("tokenizer", "config")) == folder
+    text = refusal(FileNotFoundError, "small", files=("tokenizer", "model"))
+    assert text.startswith("model.safetensors of 'small' is not in the cache")
+
+
+def test_a_slow_hub_is_waited_for(environment, hub, whole, monkeypatch):
+    hub.add("small", whole)
+    hub.delay = 0.4
+    monkeypatch.setattr(hub_module, "CONNECT_SECONDS", 0.1)
+    assert (find_model("small") / "model.safetensors").is_file()
 
 
 def test_an_endpoint_that_is_no_hub_is_refused(environment, hub, whole):

@@ -8,8 +8,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from npgpt.files.checkpoint import read_index
 from npgpt.files.safetensors_file import write_tensors
-from npgpt.files.shards import read_index
 from npgpt.models.gpt2.checkpoint import load_checkpoint
 from tests.builders.checkpoints import SMALL, assert_same, random_params, write_checkpoint
 

@@ -1,36 +1,45 @@
-"""Files that appear whole or not at all. Leaves out locking: of two writers, the last one wins."""
+"""Files that appear whole or not at all, and JSON in which no key stands twice."""
 
 from __future__ import annotations
 
 import contextlib
+import json
 import os
 import secrets
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import Any
 
 
 @contextlib.contextmanager
-def replacing(*paths: Path) -> Iterator[list[Path]]:
+def replacing(*paths: Path, gone: Sequence[Path] = ()) -> Iterator[list[Path]]:
     """Yield a temporary file beside each path; they take their places once the block ends well.
 
     All of them are on the disk before the first is renamed, so that a full disk or a kill leaves
-    what was there, and an exception leaves no litter either.
+    what was there, and an exception leaves no temporary file behind. The files that are to be
+    `gone` are removed right before the last rename. Of two writers the last one wins.
 
     Raises OSError, one sentence naming the first path, where a file cannot be written.
     """
     temporaries = [path.with_name(f".{path.name}.{secrets.token_hex(4)}.tmp") for path in paths]
+    state = "what was there before is unchanged"
     try:
         yield temporaries
         for temporary in temporaries:
             with temporary.open("r+b") as file:
                 os.fsync(file.fileno())
-        for temporary, path in zip(temporaries, paths, strict=True):
+        *pairs, (last, last_path) = zip(temporaries, paths, strict=True)
+        for temporary, path in pairs:
             temporary.replace(path)
+            state = "some files are new and some are not: save again"
+        for path in gone:
+            path.unlink(missing_ok=True)
+        last.replace(last_path)
         _flush_folder(paths[0].parent)
     except OSError as error:
         raise OSError(
-            f"{paths[0]} could not be written ({error.strerror or error}); "
-            "what was there before is unchanged."
+            f"{paths[0]} could not be written ({error.strerror or error}); {state}."
         ) from error
     finally:
         for temporary in temporaries:
@@ -42,6 +51,22 @@ def clear_litter(folder: Path) -> None:
     """Remove the temporary files of `replacing` that a killed process left in a folder."""
     for path in folder.glob(f".*.{'[0-9a-f]' * 8}.tmp"):
         path.unlink(missing_ok=True)
+
+
+def parse_json(raw: bytes, where: str) -> Any:
+    """The value of a JSON text; ValueError, naming `where`, if it is none or has a key twice."""
+    try:
+        return json.loads(raw, object_pairs_hook=_without_duplicates)
+    except (ValueError, RecursionError) as error:
+        raise ValueError(f"{where} is not valid JSON ({error}).") from error
+
+
+def _without_duplicates(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    table = dict(pairs)
+    if len(table) != len(pairs):
+        (twice, _), *_ = Counter(key for key, _ in pairs).most_common(1)
+        raise ValueError(f"the key {twice!r} stands there twice")
+    return table
 
 
 def _flush_folder(folder: Path) -> None:
