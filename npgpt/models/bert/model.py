@@ -67,12 +67,7 @@ class LayerSaved(NamedTuple):
 
 
 def layer_forward(
-    x: np.ndarray,
-    params: Params,
-    n: int,
-    config: BERTConfig,
-    mask: np.ndarray,
-    run: Pass,
+    x: np.ndarray, params: Params, n: int, config: BERTConfig, mask: np.ndarray, run: Pass
 ) -> tuple[np.ndarray, LayerSaved]:
     """Layer n: two sublayers; each reads x, adds its correction, and the sum is normalised.
 
@@ -89,16 +84,14 @@ def layer_forward(
     """
     layer, eps, pdrop = f"encoder.layer.{n}", config.layer_norm_eps, config.hidden_dropout_prob
 
-    (k, v), keys_values = keys_values_forward(
-        x,
-        *of(params, f"{layer}.attention.self.key", f"{layer}.attention.self.value"),
-        n_head=config.num_attention_heads,
-    )  # [..., H, T, d_h]
+    weights = of(params, f"{layer}.attention.self.key", f"{layer}.attention.self.value")
+    (k, v), keys_values = keys_values_forward(x, *weights, n_head=config.num_attention_heads)
+    weights = of(params, f"{layer}.attention.self.query", f"{layer}.attention.output.dense")
     correction, attn = query_attention_forward(
         x,
         k,
-        v,
-        *of(params, f"{layer}.attention.self.query", f"{layer}.attention.output.dense"),
+        v,  # [..., H, T, d_h]
+        *weights,
         n_head=config.num_attention_heads,
         divisor=config.attention_divisor,
         mask=mask,
@@ -113,11 +106,8 @@ def layer_forward(
     x, attn_norm = layer_norm_forward(x + correction, *of(params, norm), eps=eps)
     run.station(norm, x)
 
-    correction, mlp = feed_forward_forward(
-        x,
-        *of(params, f"{layer}.intermediate.dense", f"{layer}.output.dense"),
-        activation=config.hidden_act,
-    )  # [..., T, d] -> [..., T, F] -> [..., T, d]
+    weights = of(params, f"{layer}.intermediate.dense", f"{layer}.output.dense")
+    correction, mlp = feed_forward_forward(x, *weights, activation=config.hidden_act)
     correction, mlp_dropout = dropout_forward(correction, p=pdrop, rng=run.rng)
     run.station(f"{layer}.output.dense", correction)
     norm = f"{layer}.output.LayerNorm"
