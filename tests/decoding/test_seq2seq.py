@@ -19,7 +19,7 @@ from tests.gradcheck import relative_error
 
 
 def lively(seed, **options):
-    """A model in which the next token hangs on those before it; most random ones repeat one."""
+    """A model whose next token depends on those before it; most random ones repeat one."""
     options = {"decoder_layers": 1, "tie_word_embeddings": False, **options}
     model = random_transformer(np.random.default_rng(seed), **options)
     for name, param in model.params.items():
@@ -114,7 +114,7 @@ def test_the_length_penalty_prefers_long_or_short(rng) -> None:
     lengths = {}
     for penalty in (-3.0, 3.0):
         model = lively(4, **DIALECTS["bart"])
-        model.params["final_logits_bias"][0, 2] += 2  # ends now and then
+        model.params["final_logits_bias"][0, 2] += 2  # ends sometimes
         ids = np.random.default_rng(2).integers(3, 18, (6, 6))
         written = model.generate(ids, max_new_tokens=12, num_beams=4, length_penalty=penalty)
         lengths[penalty] = sum(map(len, written))

@@ -14,8 +14,8 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -76,18 +76,35 @@ def run(name: str, *args: str, absent: tuple[str, ...] = ()) -> subprocess.Compl
     return end(start(name, *args, absent=absent))
 
 
-@functools.cache
-def output(name: str, model: str) -> str:
-    """What a script prints with nothing but NumPy, tiktoken and safetensors beside npgpt."""
-    args = ["--model", model] if name in WITH_A_MODEL else []
-    done = run(name, *args, absent=("torch", "transformers", "matplotlib", "scipy"))
-    assert (done.returncode, done.stderr) == (0, ""), done.stderr
-    return done.stdout
+@pytest.fixture(scope="session")
+def output(request: pytest.FixtureRequest) -> Iterator[Callable[..., str]]:
+    """What a script prints with nothing but NumPy, tiktoken and safetensors beside npgpt.
+
+    All that the selected tests ask for is started at once, a script for each processor.
+    """
+
+    def printed(name: str, model: str) -> str:
+        args = ["--model", model] if name in WITH_A_MODEL else []
+        done = run(name, *args, absent=("torch", "transformers", "matplotlib", "scipy"))
+        assert (done.returncode, done.stderr) == (0, ""), done.stderr
+        return done.stdout
+
+    pool = ThreadPoolExecutor(os.cpu_count())
+
+    @functools.cache
+    def start(name: str, model: str) -> Future[str]:
+        return pool.submit(printed, name, model)
+
+    for item in request.session.items:
+        if isinstance(item, pytest.Function) and "output" in item.fixturenames:
+            start(item.callspec.params["name"], item.callspec.params.get("model", "random"))
+    yield lambda name, model="random": start(name, model).result()
+    pool.shutdown(cancel_futures=True)
 
 
 @pytest.mark.parametrize("name", [name for name in SCRIPTS if name != "pictures"])
-def test_prints_the_articles_numbers(name: str) -> None:
-    printed = output(name, "random")
+def test_prints_the_articles_numbers(name: str, output: Callable[..., str]) -> None:
+    printed = output(name)
     lines = [line.strip() for line in printed.splitlines()]
     missing = [number for number in NUMBERS[name] if not any(number in line for line in lines)]
     assert missing == []
@@ -101,7 +118,7 @@ def test_no_example_is_left_out() -> None:
 
 @pytest.mark.parametrize("name", [name for name in WITH_A_MODEL if name != "pictures"])
 @pytest.mark.parametrize("model", TALES or ["random"])
-def test_looks_into_a_model(name: str, model: str) -> None:
+def test_looks_into_a_model(name: str, model: str, output: Callable[..., str]) -> None:
     assert "✓" in output(name, model)
 
 
@@ -160,8 +177,9 @@ def test_examples_are_short_and_need_nothing_else(path: Path) -> None:
         assert package in {"torch", "matplotlib"} | peers, found.name
 
 
-def test_backward_of_the_six_steps_fits_on_two_screens() -> None:
-    printed = output("ch07_attention_six_steps", "random")
+@pytest.mark.parametrize("name", ["ch07_attention_six_steps"])
+def test_backward_fits_on_two_screens(name: str, output: Callable[..., str]) -> None:
+    printed = output(name)
     backward = printed.partition("AND BACK AGAIN")[2].splitlines()
     assert 40 < len(backward) <= 100
     assert sum(line.count("±") for line in backward) == 13  # 11 gradients, ± p (1 - p), the legend

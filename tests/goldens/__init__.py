@@ -68,7 +68,7 @@ def reference_values(architecture: Any, model: Any, given: Arrays) -> Arrays:
 
 
 def counted(architecture: Any, given: Arrays, values: dict[str, Any]) -> dict[str, Any]:
-    """The same with the logits of padding left out, which nothing hangs on."""
+    """The same without the logits of padding, on which nothing depends."""
     if architecture.REAL is None:
         return values
     return {**values, "logits": values["logits"][given[architecture.REAL] == 1]}

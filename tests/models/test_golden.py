@@ -49,7 +49,7 @@ def test_float32_comes_as_close_as_it_can(path) -> None:
 
 @each_file
 def test_a_gain_without_a_gradient_is_named(path, monkeypatch) -> None:
-    """NaN is never greater: whoever looks for the largest error alone would let it pass."""
+    """NaN is never greater than another error, so the largest error alone does not show it."""
     for backward in (layer_norm_backward, rms_norm_backward):
 
         def spoiled(dy, saved, backward=backward):

@@ -120,7 +120,7 @@ def test_activations_under_their_hugging_face_names(name: str, rng: np.random.Ge
 def attention(
     q: np.ndarray, k: np.ndarray, v: np.ndarray, mask: np.ndarray, dcontext: np.ndarray
 ) -> tuple[np.ndarray, tuple[np.ndarray, ...]]:
-    """Steps 2 to 6 and their way back."""
+    """Steps 2 to 6 and their backward pass."""
     scores, saved_scores = scores_forward(q, k)
     scaled, saved_scale = scale_forward(scores, divisor=math.sqrt(q.shape[-1]))
     masked, saved_mask = mask_forward(scaled, mask)
