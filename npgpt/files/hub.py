@@ -2,7 +2,7 @@
 
 Downloads go file by file through `huggingface_hub` into its usual cache, so that HF_ENDPOINT,
 HF_HUB_OFFLINE, HF_TOKEN, HF_HOME and HF_HUB_CACHE mean what they mean everywhere. Only files that
-npgpt reads are downloaded.
+npgpt reads, or saves beside a model, are downloaded.
 """
 
 from __future__ import annotations
@@ -142,8 +142,8 @@ class Repository:
 
     Attributes:
         repo_id, revision: see `find_model`.
-        asked: the hub has been asked once.
-        failure: why it could not be. It is not asked again: the cache has to be enough.
+        asked: whether the hub has been asked for anything.
+        failure: why it cannot be asked; then the cache has to be enough.
     """
 
     repo_id: str

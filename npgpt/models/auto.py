@@ -49,25 +49,23 @@ def from_pretrained(
     """
     dtype = float_type(dtype)  # before a download
     place = find_model(name, revision)
+    model: GPT2 | Llama | BERT | Transformer
     if place.suffix == ".gguf":
         config, params = load_gguf(place, dtype)
         model = Llama(config, params) if isinstance(config, LlamaConfig) else GPT2(config, params)
     else:
         with of_one_save(place):
-            model = _load_folder(place, dtype)
+            match model_type(place):
+                case "llama":
+                    model = Llama(*load_llama(place, dtype=dtype))
+                case "bart" | "marian" | "transformer":
+                    model = Transformer(*load_transformer(place, dtype=dtype))
+                case "bert":
+                    model = BERT(*load_bert(place, dtype=dtype))
+                case _:
+                    model = GPT2(*load_checkpoint(place, dtype=dtype))
     model.source = place.absolute()  # whose vocabulary `save_pretrained` takes along
     return model
-
-
-def _load_folder(folder: Path, dtype: np.dtype) -> Any:
-    match model_type(folder):
-        case "llama":
-            return Llama(*load_llama(folder, dtype=dtype))
-        case "bart" | "marian" | "transformer":
-            return Transformer(*load_transformer(folder, dtype=dtype))
-        case "bert":
-            return BERT(*load_bert(folder, dtype=dtype))
-    return GPT2(*load_checkpoint(folder, dtype=dtype))
 
 
 def find_supported(
