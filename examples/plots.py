@@ -61,4 +61,8 @@ def save(figure: Any, path: Path) -> None:
     """Write the figure; the ending of the name says in which format."""
     path.parent.mkdir(parents=True, exist_ok=True)
     figure.savefig(path, bbox_inches="tight")
+    if path.suffix == ".png":  # with a palette it shows the same in a third of the bytes
+        from PIL import Image  # which matplotlib brings along
+
+        Image.open(path).convert("RGB").quantize(256, kmeans=8).save(path, optimize=True)
     print(f"  drawn: {path}")
