@@ -14,6 +14,12 @@ import pytest
 from npgpt import cli
 
 
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_setupnodes() -> None:
+    """The processes share the processors, so each has one thread for its matrix products."""
+    os.environ |= {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
+
+
 @pytest.fixture
 def rng() -> np.random.Generator:
     return np.random.default_rng(20170612)

@@ -163,6 +163,9 @@ def test_continuous_integration_runs_the_readmes_test_command() -> None:
     script = text_of(ROOT / ".ci" / "run")
     assert "/^<!-- test -->$/,/^<!-- end -->$/p' README.md" in script
     assert "pip install -e '.[test]' && python -m pytest" in commands(README)
+    paths = re.findall(r"tests/[\w/.]+", script)
+    assert [path for path in paths if not (ROOT / path).exists()] == []
+    assert paths
 
 
 @pytest.fixture(scope="module")

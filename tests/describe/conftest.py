@@ -4,24 +4,19 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from npgpt import cli
 from npgpt.describe import command
 
 
 @pytest.fixture
-def run(capsys) -> Callable[..., tuple[int, str, str]]:
+def run(run_command) -> Callable[..., tuple[int, str, str]]:
     """Exit code, stdout, stderr."""
-
-    def call(*argv: object) -> tuple[int, str, str]:
-        code = cli.run(command.PROG, command.main, [str(a) for a in argv])
-        return code, *capsys.readouterr()
-
-    return call
+    return partial(run_command, command)
 
 
 @pytest.fixture

@@ -9,7 +9,6 @@ from typing import Any
 import numpy as np
 import pytest
 
-from npgpt import cli
 from npgpt.trace import command as trace
 from tests.builders.gpt2 import write_byte_vocabulary, write_tiny_gpt2
 from tests.builders.llama import random_llama
@@ -50,15 +49,9 @@ def folder(request, folders) -> Path:
 
 
 @pytest.fixture
-def run(capsys):
+def run(run_command):
     """Run the command on a model: exit code, stdout, stderr."""
-
-    def call(model: object, *argv: object) -> tuple[int, str, str]:
-        arguments = [str(a) for a in (*argv, "--model", model)]
-        code = cli.run(trace.PROG, trace.main, arguments)
-        return code, *capsys.readouterr()
-
-    return call
+    return lambda model, *argv: run_command(trace, *argv, "--model", model)
 
 
 @pytest.fixture
