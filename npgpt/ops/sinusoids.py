@@ -1,4 +1,4 @@
-"""Fixed positions: sines and cosines of many speeds instead of a learned table (article chapter 2).
+"""Fixed positions: sines and cosines of many frequencies, not a learned table (article chapter 2).
 
 They have no parameters and no last position. Leaves out adding them to the token vectors, which is
 a plain sum.
