@@ -147,11 +147,3 @@ def test_saved_parameters_load_again(rng, tmp_path) -> None:
     assert list(params) == list(model.params)
     for name, param in params.items():
         np.testing.assert_array_equal(param, model.params[name])
-
-
-def test_repr_says_what_it_is(rng) -> None:
-    model = random_gpt2(rng, np.float32)
-    assert (
-        repr(model)
-        == f"GPT2(2 blocks, 3 heads, d 12, V 19, {model.num_params():,} parameters, float32)"
-    )
