@@ -89,8 +89,7 @@ def _continue(
     eos = () if args.ignore_eos else end_of_text_ids(model)
     new_ids: list[int] = []
     pieces: list[str] = []
-    times = [time.perf_counter()]
-    reason = "stop"
+    times, reason = [time.perf_counter()], "stop"
 
     def tokens() -> Iterator[int]:
         nonlocal reason
