@@ -10,17 +10,61 @@ from __future__ import annotations
 import math
 import mmap
 import struct
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 
 MAGIC, VERSIONS = b"GGUF", (2, 3)
+T = TypeVar("T")
+
 # The kinds of value: their codes in the file -> those of `struct`.
 NUMBERS = dict(zip((*range(8), 10, 11, 12), "BbHhIif?Qqd", strict=True))
 FLOAT32, TEXT, ARRAY = 6, 8, 9
+MAX_DEPTH = 4  # of arrays in arrays
 # Packings that need no unpacking.
 PLAIN: dict[int, np.dtype[Any]] = {0: np.dtype("<f4"), 1: np.dtype("<f2")}
+# How many numbers of a row form a block, and for each packing the bytes of a block.
+PACKINGS: tuple[tuple[int, dict[int, int]], ...] = (
+    (1, {0: 4, 1: 2, 24: 1, 25: 2, 26: 4, 27: 8, 28: 8, 30: 2}),
+    (32, {2: 18, 3: 20, 6: 22, 7: 24, 8: 34, 20: 18, 39: 17}),
+    (64, {40: 36}),
+    (128, {41: 18}),
+    (256, {10: 84, 11: 110, 12: 144, 13: 176, 14: 210, 15: 292, 16: 66, 17: 74, 18: 98}),
+    (256, {19: 50, 21: 110, 22: 82, 23: 136, 29: 56, 34: 54, 35: 66}),
+)
+BLOCKS = {code: (numbers, size) for numbers, sizes in PACKINGS for code, size in sizes.items()}
+
+
+class Kind(NamedTuple):
+    """Which values a setting may have, and their name in an error."""
+
+    holds: Callable[[Any], bool]
+    says: str
+
+
+A_TEXT = Kind(lambda v: isinstance(v, str), "a text")
+AN_INTEGER = Kind(lambda v: type(v) is int, "an integer")
+# An array's values are all of one kind.
+TEXTS = Kind(lambda v: isinstance(v, list) and A_TEXT.holds((v or [""])[0]), "an array of texts")
+INTEGERS = Kind(
+    lambda v: isinstance(v, list) and AN_INTEGER.holds((v or [0])[0]), "an array of integers"
+)
+KINDS = {
+    "general.architecture": A_TEXT,
+    "general.alignment": Kind(
+        lambda v: type(v) is int and v > 0 and v % 8 == 0, "a positive multiple of 8"
+    ),
+    "split.count": AN_INTEGER,
+    "tokenizer.ggml.model": A_TEXT,
+    "tokenizer.ggml.pre": A_TEXT,
+    "tokenizer.ggml.tokens": TEXTS,
+    "tokenizer.ggml.merges": TEXTS,
+    "tokenizer.ggml.token_type": INTEGERS,
+    "tokenizer.ggml.bos_token_id": AN_INTEGER,
+    "tokenizer.ggml.eos_token_id": AN_INTEGER,
+}
 
 
 class Packed(NamedTuple):
@@ -29,6 +73,12 @@ class Packed(NamedTuple):
     shape: tuple[int, ...]
     packing: int
     offset: int
+
+    @property
+    def size(self) -> int:
+        """How many bytes it has."""
+        numbers, size = BLOCKS[self.packing]
+        return math.prod(self.shape) // numbers * size
 
 
 class Header(NamedTuple):
@@ -43,7 +93,8 @@ def read_gguf_header(path: Path) -> Header:
     """Settings and places of the tensors of a `.gguf` file.
 
     Raises FileNotFoundError, and ValueError for a file that is not GGUF, of another version, cut
-    off, or damaged.
+    off, or damaged, a setting of the wrong kind, one part of a model in several files, and tensors
+    that do not lie one after the other.
     """
     if not path.is_file():
         raise FileNotFoundError(f"there is no file {path}.")
@@ -58,29 +109,37 @@ def read_gguf_header(path: Path) -> Header:
             raise ValueError(f"{path} is GGUF of version {version}; npgpt reads 2 and 3.")
         try:
             n_tensors, n_settings = reader.number("Q"), reader.number("Q")
-            settings = {reader.text(): reader.value(reader.number("I")) for _ in range(n_settings)}
-            tensors = dict(reader.tensor() for _ in range(n_tensors))
+            settings = _by_name("setting", (reader.setting() for _ in range(n_settings)))
+            tensors = _by_name("tensor", (reader.tensor() for _ in range(n_tensors)))
         except struct.error:
             raise ValueError(f"{path} is cut off within its header; download it again.") from None
-        except (UnicodeDecodeError, KeyError) as error:
+        except ValueError as error:
             raise ValueError(f"{path} is damaged near byte {reader.at} ({error}).") from None
-    alignment = settings.get("general.alignment", 32)
-    start = -(-reader.at // alignment) * alignment
-    placed = {name: t._replace(offset=start + t.offset) for name, t in tensors.items()}
-    return Header(path, settings, placed)
+    check_kinds(path, settings, KINDS)
+    if (parts := settings.get("split.count", 0)) > 1:
+        raise ValueError(
+            f"{path} is one of {parts} parts of a model, which must be merged into one file: "
+            "llama-gguf-split --merge FIRST_PART MERGED."
+        )
+    return Header(path, settings, _placed(path, settings, tensors, reader.at))
+
+
+def check_kinds(path: Path, settings: Mapping[str, Any], kinds: Mapping[str, Kind]) -> None:
+    """Raise ValueError for a setting that is there and not of its kind."""
+    for key, kind in kinds.items():
+        if key in settings and not kind.holds(settings[key]):
+            raise ValueError(f"{path}: {key} is {settings[key]!r:.60}, but must be {kind.says}.")
 
 
 def read_gguf_tensor(header: Header, name: str) -> np.ndarray:
     """A tensor unpacked, float32 (or float16 as it lies), in the shape the file gives.
 
-    Raises ImportError without the package `gguf`, ValueError for an unknown packing or a file that
-    is cut off.
+    Raises ImportError without the package `gguf`, ValueError for a packing that it cannot unpack.
     """
     tensor = header.tensors[name]
+    data = np.memmap(header.path, np.uint8, "r", tensor.offset, (tensor.size,))
     if tensor.packing in PLAIN:
-        plain = PLAIN[tensor.packing]
-        data = _bytes_of(header, name, tensor, math.prod(tensor.shape) * plain.itemsize)
-        return data.view(plain).reshape(tensor.shape)
+        return data.view(PLAIN[tensor.packing]).reshape(tensor.shape)
     try:
         import gguf
     except ImportError:
@@ -88,24 +147,47 @@ def read_gguf_tensor(header: Header, name: str) -> np.ndarray:
             f"{header.path}: {name!r} is packed, and unpacking needs: pip install 'npgpt[gguf]'"
         ) from None
     try:
-        kind = gguf.GGMLQuantizationType(tensor.packing)
-        numbers, size = gguf.GGML_QUANT_SIZES[kind]
-        data = _bytes_of(header, name, tensor, math.prod(tensor.shape) // numbers * size)
-        rows = data.reshape(*tensor.shape[:-1], tensor.shape[-1] // numbers * size)
-        return gguf.dequantize(rows, kind)
+        rows = data.reshape(*tensor.shape[:-1], -1)
+        return gguf.dequantize(rows, gguf.GGMLQuantizationType(tensor.packing))
     except (ValueError, KeyError, NotImplementedError) as error:
         raise ValueError(f"{header.path}: {name!r} cannot be unpacked ({error}).") from error
 
 
-def _bytes_of(header: Header, name: str, tensor: Packed, size: int) -> np.ndarray:
-    """The bytes of a tensor, mapped and not yet read."""
-    end = header.path.stat().st_size
-    if tensor.offset + size > end:
-        raise ValueError(
-            f"{header.path}: {name!r} ends at byte {tensor.offset + size}, but the file at {end}; "
-            "it is cut off: download it again."
-        )
-    return np.memmap(header.path, np.uint8, "r", tensor.offset, (size,))
+def _by_name(what: str, pairs: Iterable[tuple[str, T]]) -> dict[str, T]:
+    """Names and values; ValueError for a name that comes twice."""
+    found: dict[str, T] = {}
+    for name, value in pairs:
+        if name in found:
+            raise ValueError(f"it has the {what} {name!r:.80} twice")
+        found[name] = value
+    return found
+
+
+def _placed(
+    path: Path, settings: Mapping[str, Any], tensors: Mapping[str, Packed], header_end: int
+) -> dict[str, Packed]:
+    """The tensors, their offsets counted from the file's first byte.
+
+    As in llama.cpp each must begin at the first multiple of the alignment after the one before, so
+    that none overlap and nothing lies between them.
+    """
+    alignment, file_end = settings.get("general.alignment", 32), path.stat().st_size
+    start = at = header_end + -header_end % alignment
+    placed = {}
+    for name, stored in tensors.items():
+        tensor = stored._replace(offset=start + stored.offset)
+        if tensor.offset != at:
+            raise ValueError(
+                f"{path}: {name!r} begins at byte {tensor.offset}, but must begin at {at}, where "
+                f"by general.alignment {alignment} the tensor before it ends."
+            )
+        if (end := at + tensor.size) > file_end:
+            raise ValueError(
+                f"{path}: {name!r} ends at byte {end}, but the file at {file_end}; "
+                "it is cut off: download it again."
+            )
+        placed[name], at = tensor, end + -end % alignment
+    return placed
 
 
 class _Reader:
@@ -127,17 +209,44 @@ class _Reader:
             raise struct.error
         return self.data[self.at - length : self.at].decode("utf-8")
 
-    def value(self, kind: int) -> Any:
+    def setting(self) -> tuple[str, Any]:
+        return self.text(), self.value(self.number("I"))
+
+    def value(self, kind: int, depth: int = 0) -> Any:
         if kind == TEXT:
             return self.text()
         if kind == ARRAY:
-            of, length = self.number("I"), self.number("Q")
-            return [self.value(of) for _ in range(length)]
-        number = self.number(NUMBERS[kind])
+            return self.array(self.number("I"), self.number("Q"), depth + 1)
+        return self.numbers(kind, 1)[0]
+
+    def array(self, kind: int, length: int, depth: int) -> list[Any]:
+        if depth > MAX_DEPTH:
+            raise ValueError(f"arrays lie more than {MAX_DEPTH} deep in each other")
+        if kind not in (TEXT, ARRAY):
+            return self.numbers(kind, length)
+        if length > len(self.data) - self.at:  # each has more than one byte
+            raise struct.error
+        return [self.value(kind, depth) for _ in range(length)]
+
+    def numbers(self, kind: int, length: int) -> list[Any]:
+        if kind not in NUMBERS:
+            raise ValueError(f"values of kind {kind} are unknown")
+        size = length * struct.calcsize("<" + NUMBERS[kind])
+        if size > len(self.data) - self.at:
+            raise struct.error
+        found = list(struct.unpack_from(f"<{length}{NUMBERS[kind]}", self.data, self.at))
+        self.at += size
         # 1e-5 was written, and not the 9.999999747378752e-06 that float32 made of it.
-        return float(str(np.float32(number))) if kind == FLOAT32 else number
+        return [float(str(np.float32(n))) for n in found] if kind == FLOAT32 else found
 
     def tensor(self) -> tuple[str, Packed]:
-        name = self.text()
-        axes = [self.number("Q") for _ in range(self.number("I"))]
-        return name, Packed(tuple(reversed(axes)), self.number("I"), self.number("Q"))
+        name, n_axes = self.text(), self.number("I")
+        if not 1 <= n_axes <= 4:
+            raise ValueError(f"{name!r:.80} has {n_axes} axes, not 1 to 4")
+        shape = tuple(reversed([self.number("Q") for _ in range(n_axes)]))
+        packing, offset = self.number("I"), self.number("Q")
+        if packing not in BLOCKS:
+            raise ValueError(f"{name!r:.80} has the unknown packing {packing}")
+        if 0 in shape or shape[-1] % BLOCKS[packing][0]:
+            raise ValueError(f"{name!r:.80} has shape {list(shape)}, not as packing {packing} asks")
+        return name, Packed(shape, packing, offset)

@@ -18,7 +18,9 @@ def text(value: str) -> bytes:
 
 
 def setting(value: Any) -> tuple[int, bytes]:
-    """Kind and bytes of a value."""
+    """Kind and bytes of a value, which may be such a pair already."""
+    if isinstance(value, tuple):
+        return value[0], value[1]
     if isinstance(value, bool):
         return 7, struct.pack("<?", value)
     if isinstance(value, int):
@@ -33,9 +35,13 @@ def setting(value: Any) -> tuple[int, bytes]:
 
 
 def write_gguf(
-    path: Path, settings: Mapping[str, Any], tensors: Mapping[str, np.ndarray], version: int = 3
+    path: Path,
+    settings: Mapping[str, Any],
+    tensors: Mapping[str, np.ndarray],
+    version: int = 3,
+    alignment: int = 32,
 ) -> Path:
-    """A file with these settings and unpacked tensors, each on a multiple of 32 bytes."""
+    """A file with these settings and unpacked tensors, each on a multiple of `alignment` bytes."""
     head = b"GGUF" + struct.pack("<IQQ", version, len(tensors), len(settings))
     for name, value in settings.items():
         kind, data = setting(value)
@@ -46,8 +52,8 @@ def write_gguf(
         head += text(name) + struct.pack(f"<I{len(axes)}Q", len(axes), *axes)
         head += struct.pack("<IQ", PACKINGS[array.dtype.name], len(body))
         body += np.ascontiguousarray(array).tobytes()
-        body += bytes(-len(body) % 32)
-    path.write_bytes(head + bytes(-len(head) % 32) + body)
+        body += bytes(-len(body) % alignment)
+    path.write_bytes(head + bytes(-len(head) % alignment) + body)
     return path
 
 
