@@ -15,7 +15,15 @@ from typing import Any
 import numpy as np
 
 from npgpt.files.checkpoint import shortened
-from npgpt.files.gguf_reader import Header, read_gguf_header, read_gguf_tensor
+from npgpt.files.gguf_reader import (
+    A_TEXT,
+    AN_INTEGER,
+    Header,
+    Kind,
+    check_kinds,
+    read_gguf_header,
+    read_gguf_tensor,
+)
 from npgpt.files.tensors import Layout, Shapes
 from npgpt.models.common import Params
 from npgpt.models.gpt2.checkpoint import OUT_IN as GPT2_LAYOUT
@@ -24,9 +32,30 @@ from npgpt.models.gpt2.config import param_shapes as gpt2_shapes
 from npgpt.models.llama.checkpoint import LAYOUT as LLAMA_LAYOUT
 from npgpt.models.llama.config import LlamaConfig
 from npgpt.models.llama.config import param_shapes as llama_shapes
+from npgpt.models.settings import is_number
 from npgpt.ops.rope import default_frequencies, llama3_frequencies
 
 ROPE_FREQS = "rope_freqs.weight"  # llama3's factors, one for each pair
+A_SIZE = Kind(lambda v: type(v) is int and v > 0, "a positive integer")
+A_NUMBER = Kind(lambda v: is_number(v) and v >= 0, "a number >= 0")
+# After the name of the architecture.
+KINDS = {
+    "context_length": A_SIZE,
+    "embedding_length": A_SIZE,
+    "block_count": A_SIZE,
+    "feed_forward_length": A_SIZE,
+    "expert_count": AN_INTEGER,
+    "attention.head_count": A_SIZE,
+    "attention.head_count_kv": A_SIZE,
+    "attention.key_length": A_SIZE,
+    "attention.layer_norm_epsilon": A_NUMBER,
+    "attention.layer_norm_rms_epsilon": A_NUMBER,
+    "rope.dimension_count": A_SIZE,
+    "rope.freq_base": A_NUMBER,
+    "rope.scale_linear": A_NUMBER,
+    "rope.scaling.factor": A_NUMBER,
+    "rope.scaling.type": A_TEXT,
+}
 # llama.cpp's name of a part -> npgpt's
 LLAMA_NAMES = {
     "token_embd": "embed_tokens",
@@ -83,7 +112,7 @@ def gguf_config(header: Header) -> GPT2Config | LlamaConfig:
     if model_type == "gpt2":
         return _gpt2_config(header)
     raise ValueError(
-        f"{header.path}: the architecture is {model_type!r}; npgpt loads llama and gpt2."
+        f"{header.path}: the architecture is {model_type!r:.60}; npgpt loads llama and gpt2."
     )
 
 
@@ -132,14 +161,41 @@ def _our_name(name: str, blocks: str, names: Mapping[str, str]) -> str:
     return f"{prefix}{names[found[2]]}.{found[3]}"
 
 
+def _settings(header: Header, architecture: str) -> dict[str, Any]:
+    """The settings of an architecture under their short names, checked."""
+    prefix = f"{architecture}."
+    check_kinds(header.path, header.settings, {prefix + key: KINDS[key] for key in KINDS})
+    settings = {
+        key.removeprefix(prefix): value
+        for key, value in header.settings.items()
+        if key.startswith(prefix)
+    }
+    if settings.get("block_count", 0) > len(header.tensors):
+        raise ValueError(
+            f"{header.path}: {prefix}block_count is {settings['block_count']}, but the file has "
+            f"only {len(header.tensors)} tensors."
+        )
+    return settings
+
+
+def _scaling(header: Header, settings: Mapping[str, Any]) -> dict[str, Any] | None:
+    """The rotary scaling; as llama.cpp reads it, a factor without a type is linear, and 0 is 1."""
+    scaling = settings.get("rope.scaling.type", "linear")
+    factor = settings.get("rope.scaling.factor", settings.get("rope.scale_linear", 0)) or 1
+    if scaling == "none" or (scaling == "linear" and factor == 1):
+        return None
+    if ROPE_FREQS in header.tensors:
+        raise ValueError(f"{header.path}: has {ROPE_FREQS!r} and another rotary scaling.")
+    return {"type": scaling, "factor": factor}
+
+
 def _llama_config(header: Header) -> LlamaConfig:
-    settings = {key.removeprefix("llama."): value for key, value in header.settings.items()}
+    settings = _settings(header, "llama")
     if experts := settings.get("expert_count"):
         raise ValueError(f"{header.path}: has expert_count {experts}, not a Llama.")
     d_h = settings.get("attention.key_length", settings.get("rope.dimension_count"))
     if settings.get("rope.dimension_count", d_h) != d_h:
         raise ValueError(f"{header.path}: turns a part of a head only, which npgpt does not.")
-    scaling = settings.get("rope.scaling.type", "none")
     raw = {
         "hidden_size": settings.get("embedding_length"),
         "intermediate_size": settings.get("feed_forward_length"),
@@ -150,9 +206,7 @@ def _llama_config(header: Header) -> LlamaConfig:
         "max_position_embeddings": settings.get("context_length"),
         "rms_norm_eps": settings.get("attention.layer_norm_rms_epsilon"),
         "rope_theta": settings.get("rope.freq_base", 10000.0),
-        "rope_scaling": None
-        if scaling == "none"
-        else {"type": scaling, "factor": settings.get("rope.scaling.factor")},
+        "rope_scaling": _scaling(header, settings),
         **_common(header),
     }
     config = LlamaConfig.from_dict(raw, str(header.path))
@@ -162,7 +216,7 @@ def _llama_config(header: Header) -> LlamaConfig:
 
 
 def _gpt2_config(header: Header) -> GPT2Config:
-    settings = {key.removeprefix("gpt2."): value for key, value in header.settings.items()}
+    settings = _settings(header, "gpt2")
     raw = {
         "n_positions": settings.get("context_length"),
         "n_embd": settings.get("embedding_length"),

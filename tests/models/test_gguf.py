@@ -52,13 +52,26 @@ def test_a_gpt2(rng, tmp_path, tied) -> None:
 
 
 @pytest.mark.parametrize(
-    "scaling", [{"rope_type": "linear", "factor": 4.0}, {"rope_type": "none", "factor": 1.0}]
+    ("settings", "factor"),
+    [
+        ({"rope.scaling.type": "linear", "rope.scaling.factor": 4.0}, 4.0),
+        ({"rope.scaling.type": "linear", "rope.scale_linear": 4.0}, 4.0),
+        ({"rope.scaling.factor": 4.0}, 4.0),
+        ({"rope.scale_linear": 4.0}, 4.0),
+        ({"rope.scaling.factor": 2.0, "rope.scale_linear": 4.0}, 2.0),
+        ({"rope.scaling.type": "none", "rope.scaling.factor": 4.0}, None),
+        ({"rope.scaling.type": "none", "rope.scale_linear": 4.0}, None),
+        ({"rope.scaling.type": "linear"}, None),
+        ({"rope.scaling.type": "linear", "rope.scaling.factor": 1.0}, None),
+        ({"rope.scale_linear": 0.0}, None),
+        ({"rope.scaling.factor": 0.0, "rope.scale_linear": 4.0}, None),
+    ],
 )
-def test_rotary_scaling_in_the_settings(rng, tmp_path, scaling) -> None:
-    changes = {f"llama.rope.scaling.{name}": value for name, value in scaling.items()}
-    changes["llama.rope.scaling.type"] = changes.pop("llama.rope.scaling.rope_type")
+def test_rotary_scaling_in_the_settings(rng, tmp_path, settings, factor) -> None:
+    """As llama.cpp reads it: linear where no type is given, a factor of 0 is none."""
+    changes = {f"llama.{name}": value for name, value in settings.items()}
     path = write_gguf(tmp_path / "x.gguf", *llama_file(random_llama(rng, np.float32), **changes))
-    want = None if scaling["rope_type"] == "none" else scaling
+    want = factor and {"rope_type": "linear", "factor": factor}
     assert npgpt.from_pretrained(path).config.rope_scaling == want
 
 
@@ -72,6 +85,13 @@ def test_llama3s_factors_are_recognised_and_checked(rng, tmp_path) -> None:
     assert npgpt.from_pretrained(path).config.rope_scaling == LLAMA3
     write_gguf(path, settings, {**tensors, "rope_freqs.weight": factors[::-1]})
     with pytest.raises(ValueError, match=r"'rope_freqs.weight' is not the scaling of Llama 3\.1"):
+        npgpt.from_pretrained(path)
+    write_gguf(
+        path,
+        {**settings, "llama.rope.scale_linear": 4.0},
+        {**tensors, "rope_freqs.weight": factors},
+    )
+    with pytest.raises(ValueError, match=r"has 'rope_freqs.weight' and another rotary scaling"):
         npgpt.from_pretrained(path)
 
 
@@ -130,6 +150,28 @@ def tensor(name, value):
         (put("llama.expert_count", 8), "has expert_count 8"),
         (put("llama.attention.key_length", 8), "turns a part of a head only"),
         (put("llama.rope.scaling.type", "yarn"), "rope_type 'yarn' is not offered"),
+        (put("llama.rope.scaling.type", "longrope"), "rope_type 'longrope' is not offered"),
+        (put("llama.block_count", 2**32 - 1), "block_count is 4294967295, but the file has only"),
+        *(
+            (put(f"llama.{key}", value), rf"llama\.{key} is .*, but must be {kind}")
+            for key, kind in (
+                ("embedding_length", "a positive integer"),
+                ("block_count", "a positive integer"),
+                ("attention.head_count", "a positive integer"),
+                ("attention.head_count_kv", "a positive integer"),
+                ("attention.key_length", "a positive integer"),
+                ("rope.dimension_count", "a positive integer"),
+                ("expert_count", "an integer"),
+                ("attention.layer_norm_rms_epsilon", "a number >= 0"),
+                ("rope.freq_base", "a number >= 0"),
+                ("rope.scaling.factor", "a number >= 0"),
+                ("rope.scale_linear", "a number >= 0"),
+            )
+            for value in (True, "8", [8] * 1000, float("nan"))
+        ),
+        (put("llama.embedding_length", 0), "embedding_length is 0, but must be a positive"),
+        (put("llama.rope.freq_base", -1.0), "freq_base is -1.0, but must be a number"),
+        (put("llama.rope.scaling.type", 2), "rope.scaling.type is 2, but must be a text"),
     ],
 )
 def test_refused_in_one_sentence(rng, tmp_path, change, sentence) -> None:
