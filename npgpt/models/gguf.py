@@ -133,6 +133,8 @@ def _params(
     """Every parameter under npgpt's name, the blocks' matrices [in, out]."""
     (blocks,) = layout.blocks
     stored = {_our_name(name, blocks, names): name for name in header.tensors}
+    if twice := [name for name in header.tensors if name not in stored.values()]:
+        raise ValueError(f"{header.path}: {shortened(twice)} is there under npgpt's name too.")
     stored.pop(ROPE_FREQS, None)
     if missing := [name for name in shapes if name not in stored]:
         raise ValueError(f"{header.path}: lacks what is {shortened(missing)} in npgpt.")

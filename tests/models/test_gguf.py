@@ -145,6 +145,7 @@ def tensor(name, value):
         (drop("token_embd.weight"), "vocab_size is None"),
         (drop("blk.1.attn_q.weight"), r"lacks what is layers\.1\.self_attn\.q_proj\.weight"),
         (tensor("blk.0.attn_q.bias", [0]), r"no use for layers\.0\.self_attn\.q_proj\.bias"),
+        (tensor("norm.weight", [0]), r"output_norm\.weight is there under npgpt's name too"),
         (tensor("blk.0.ffn_up.weight", [[0]]), r"'blk.0.ffn_up.weight' has shape \[1, 1\], but"),
         (put("llama.block_count", 1), r"no use for layers\.1"),
         (put("llama.expert_count", 8), "has expert_count 8"),
