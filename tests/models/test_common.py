@@ -1,6 +1,9 @@
-"""What all models share: weight and bias by name, and what `repr` says."""
+"""What all models share: weight and bias by name, what `repr` says, which ids are read."""
 
 from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 import pytest
@@ -40,3 +43,48 @@ def test_parts_must_all_have_a_bias_or_none() -> None:
         put({}, "a", "b", of=[np.zeros(1)] * 3)
     with pytest.raises(KeyError, match=r"c\.weight"):
         of({"c.bias": np.zeros(1)}, "c")
+
+
+INTEGERS = [*"bhilqBHILQ"]
+
+
+def generated(model: Any, ids: Any, **options: Any) -> list[Any]:
+    """What a model writes, as plain numbers."""
+    return [np.asarray(tokens).tolist() for tokens in model.generate(ids, **options)]
+
+
+@pytest.mark.parametrize("dtype", INTEGERS)
+@pytest.mark.parametrize("ids", [[1, 2, 3], [[1, 2, 3], [4, 5, 6]]], ids=["T", "B T"])
+def test_ids_of_every_integer_dtype_are_the_same_ids(rng, ids, dtype) -> None:
+    cast = np.array(ids, dtype)
+    causal: tuple[dict[str, Any], ...] = ({}, {"use_cache": False}, {"temperature": 1.0, "seed": 3})
+    writes: dict[Callable[..., Any], list[dict[str, Any]]] = {
+        random_gpt2: [{"max_new_tokens": 5, **options} for options in causal],
+        random_llama: [{"max_new_tokens": 5, **options} for options in causal],
+        random_transformer: [{}, {"use_cache": False}, {"num_beams": 2}],
+        random_bert: [],
+    }
+    for random_model, settings in writes.items():
+        model = random_model(rng, np.float32)
+        for options in settings:
+            assert generated(model, cast, **options) == generated(model, ids, **options)
+        assert model.loss_and_grads(cast, cast)[0] == model.loss_and_grads(ids, ids)[0]
+
+
+def test_targets_of_a_narrow_dtype_do_not_narrow_the_start_token(rng) -> None:
+    model = random_transformer(rng, np.float32, vocab_size=400, decoder_start_token_id=399)
+    wide, narrow = (np.array([4, 5, -100], dtype) for dtype in (np.int64, np.int8))
+    assert model.loss_and_grads([1, 2], narrow)[0] == model.loss_and_grads([1, 2], wide)[0]
+
+
+@pytest.mark.parametrize("ids", [[1.0, 2.0], [True, False], ["1", "2"], [None], [2**70]], ids=str)
+@pytest.mark.parametrize("random_model", [random_gpt2, random_llama, random_transformer])
+def test_what_is_no_integer_is_no_id(rng, random_model, ids) -> None:
+    with pytest.raises(ValueError, match=r"ids must be integers, but have dtype"):
+        random_model(rng).generate(ids)
+
+
+@pytest.mark.parametrize("random_model", [random_gpt2, random_llama, random_transformer])
+def test_an_id_beyond_int64_has_no_row(rng, random_model) -> None:
+    with pytest.raises(ValueError, match="has no row"):
+        list(random_model(rng).generate(np.array([2**64 - 1], np.uint64), max_new_tokens=1))
