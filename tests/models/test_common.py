@@ -1,8 +1,9 @@
-"""What all models share: weight and bias by name, what `repr` says, which ids are read."""
+"""What all models share: names of parameters, `repr`, which ids and settings are read."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import fields, replace
 from typing import Any
 
 import numpy as np
@@ -88,3 +89,28 @@ def test_what_is_no_integer_is_no_id(rng, random_model, ids) -> None:
 def test_an_id_beyond_int64_has_no_row(rng, random_model) -> None:
     with pytest.raises(ValueError, match="has no row"):
         list(random_model(rng).generate(np.array([2**64 - 1], np.uint64), max_new_tokens=1))
+
+
+@pytest.mark.parametrize("random_model", REPR, ids=lambda make: make.__name__)
+@pytest.mark.parametrize("scalar", [np.float64, np.float32])
+def test_settings_that_are_numpy_scalars_leave_float32_alone(random_model, scalar) -> None:
+    """Values, and gradients with dropout and without; float64 at every setting that is a float."""
+    model = random_model(np.random.default_rng(1), np.float32)
+    floats = {
+        each.name: scalar(getattr(model.config, each.name) or 0.1)
+        for each in fields(model.config)
+        if type(getattr(model.config, each.name)) is float
+    }
+    assert floats
+    plain = {name: float(value) for name, value in floats.items()}
+    ids, targets = [[1, 2, 3], [4, 5, 6]], [[2, 3, -100], [5, 6, 7]]
+    for draw in (lambda: np.random.default_rng(3), lambda: None):
+        results = []
+        for settings in (floats, plain):
+            changed = type(model)(replace(model.config, **settings), model.params)
+            loss, grads = changed.loss_and_grads(ids, targets, rng=draw())
+            inputs = (ids, ids) if random_model is random_transformer else (ids,)
+            results.append([loss, *grads.values(), changed(*inputs)])
+        for got, want in zip(*results, strict=True):
+            assert got.dtype == np.float32
+            np.testing.assert_array_equal(got, want)
