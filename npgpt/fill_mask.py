@@ -9,7 +9,7 @@ from __future__ import annotations
 import argparse
 import json
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -50,27 +50,36 @@ def main(argv: Sequence[str]) -> int:
     if mask_id not in ids:
         raise ValueError(f"there is no mask; write {mask} where a token is to be guessed.")
     model = from_pretrained(place, dtype=cli.DTYPES[args.dtype])
-    found = fill_masks(model, ids, mask_id, args.top_k)
+    tokens = None if pieces is None else pieces.tokenizer.get_vocab().values()
+    found = fill_masks(model, ids, mask_id, args.top_k, tokens)
     _print_json(found, given, ids, pieces) if args.json else _print(found, ids, pieces)
     return 0
 
 
 def fill_masks(
-    model: BERT, ids: Sequence[int], mask_id: int, top_k: int
+    model: BERT,
+    ids: Sequence[int],
+    mask_id: int,
+    top_k: int,
+    tokens: Iterable[int] | None = None,
 ) -> dict[int, list[Candidate]]:
     """Position of each mask -> the `top_k` likeliest tokens there, the likeliest first.
 
     Args:
         ids: [T], with [CLS] and [SEP] around the text.
+        tokens: the ids of the vocabulary; rows of the token table without one are padding and are
+            not proposed, though their share of the probability stays theirs. None: all rows.
 
     Raises:
         ValueError: ids that the model cannot read; a model without an MLM head.
     """
     logits = model(np.asarray(ids))  # [T, V]
+    rows = np.arange(logits.shape[-1])
+    known = rows if tokens is None else np.intersect1d(rows, [*tokens])
     found = {}
     for position in np.flatnonzero(np.asarray(ids) == mask_id):
         probs, _ = softmax_forward(logits[position].astype(np.float64), axis=-1)
-        best = np.argsort(-probs, kind="stable")[:top_k]
+        best = known[np.argsort(-probs[known], kind="stable")][:top_k]
         found[int(position)] = [Candidate(int(token), float(probs[token])) for token in best]
     return found
 

@@ -86,6 +86,22 @@ def test_several_masks_one_json_object_each(folder, capsys):
 
 
 @needs_tokenizers
+def test_rows_without_a_token_are_not_proposed(tmp_path, capsys):
+    """Tables padded to a multiple of 8: the likeliest of all rows are padding here."""
+    folder = write_tiny_bert(tmp_path / "padded", vocab_size=24)
+    model = npgpt.from_pretrained(folder)
+    model.params["cls.predictions.bias"][len(PIECES) :] = 9
+    model.save_pretrained(folder, overwrite=True)
+    order, probs = wanted(folder, [2, 5, 4, 8, 3], 2)
+    assert min(order[:3]) >= len(PIECES)
+    assert run("the [MASK] sat", "--model", folder, "--top-k", 99, "--json") == 0
+    found = json.loads(capsys.readouterr().out)["candidates"]
+    of_tokens = order < len(PIECES)
+    assert [each["id"] for each in found] == order[of_tokens].tolist()
+    np.testing.assert_allclose([each["probability"] for each in found], probs[of_tokens], rtol=1e-5)
+
+
+@needs_tokenizers
 def test_text_from_stdin(folder, capsys, monkeypatch):
     monkeypatch.setattr("sys.stdin", io.StringIO("the [MASK]\n"))
     assert run("-", "--model", folder, "--json") == 0

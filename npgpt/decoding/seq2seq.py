@@ -14,6 +14,7 @@ import numpy as np
 
 from npgpt.decoding.causal import as_ids
 from npgpt.decoding.kv_cache import KVCache
+from npgpt.ops.lookup import check_ids
 from npgpt.ops.softmax import log_softmax
 
 CrossKV = list[tuple[np.ndarray, np.ndarray]]  # of every decoder layer
@@ -85,7 +86,7 @@ def generate(
     settings = _search_settings(
         model.config, max_new_tokens, num_beams, length_penalty, early_stopping, use_cache
     )
-    ids = np.asarray(input_ids)
+    ids = check_ids(input_ids, "input_ids")
     mask = None if attention_mask is None else np.asarray(attention_mask)
     cross_kv = model.encode(ids, mask)
     rows = [()] if ids.ndim == 1 else [(b,) for b in range(len(ids))]

@@ -10,7 +10,8 @@ The contract of an operation:
 * Leading axes are free: [T, d] and [B, T, d] go through the same function. Only the gradients of
   parameters sum over them, and have the parameter's shape.
 * The dtype of the parameters is the dtype of everything: float32 in, float32 out, values and
-  gradients; float64 for gradient checks.
+  gradients; float64 for gradient checks. A setting is a number whatever its type: an np.float64
+  changes no dtype.
 * Weights are [in, out]; masks are boolean, True = may attend.
 * NumPy only.
 

@@ -32,6 +32,7 @@ def dropout_forward(
         raise ValueError(f"dropout probability must be in [0, 1), but is {p}.")
     if p == 0 or rng is None:
         return x, None
+    p = float(p)  # an np.float64 would make float64 of float32
     keep = rng.random(x.shape, dtype=np.float32) >= p
     scale = 1 / (1 - p)
     return x * keep * scale, (keep, scale)

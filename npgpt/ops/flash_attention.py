@@ -56,6 +56,7 @@ def flash_attention_forward(
     Returns:
         context [..., T, d_h], and what backward reads.
     """
+    divisor = float(divisor)  # an np.float64 would make float64 of float32
     # Laid out in memory as q is, so that the heads are merged without a copy.
     context = np.zeros_like(q, shape=(*q.shape[:-1], v.shape[-1]))
     log_total = np.zeros((*q.shape[:-1], 1), q.dtype)

@@ -39,6 +39,7 @@ def label_smoothing_forward(
     """
     if not 0 <= smoothing < 1:
         raise ValueError(f"label smoothing must be in [0, 1), but is {smoothing}.")
+    smoothing = float(smoothing)  # an np.float64 would make float64 of float32
     sharp, saved = cross_entropy_forward(logits, targets, ignore_index=ignore_index)
     _, logits_max, total, _, _ = saved
     keep = targets != ignore_index

@@ -28,7 +28,7 @@ def layer_norm_forward(
     """
     x_hat = x - x.mean(axis=-1, keepdims=True)
     variance = np.vecdot(x_hat, x_hat)[..., None] / x.shape[-1]
-    rstd = 1 / np.sqrt(variance + eps)  # [..., 1]
+    rstd = 1 / np.sqrt(variance + float(eps))  # [..., 1]
     x_hat *= rstd
     y = x_hat * weight
     y += bias

@@ -60,8 +60,7 @@ def lookup_backward(
 
 def check_rows(ids: np.ndarray, table: np.ndarray, what: str) -> None:
     """Raise ValueError, naming the first offender, unless each id is an integer with a row."""
-    if not np.issubdtype(ids.dtype, np.integer):
-        raise ValueError(f"{what}s must be integers, but have dtype {ids.dtype}.")
+    _check_integers(ids, f"{what}s")
     wrong = (ids < 0) | (ids >= len(table))
     if wrong.any():
         where = tuple(int(i) for i in np.argwhere(wrong)[0])
@@ -71,16 +70,26 @@ def check_rows(ids: np.ndarray, table: np.ndarray, what: str) -> None:
         )
 
 
-def check_ids(ids: Any, name: str = "ids") -> np.ndarray:
-    """As an array; ValueError unless it is [T] or [B, T] and not empty."""
+def check_ids(ids: Any, name: str = "token ids") -> np.ndarray:
+    """As int64; ValueError unless they are integers, [T] or [B, T] and not empty.
+
+    Only one dtype goes on, because uint64 and int64 together make float64, and small integers do
+    not hold every id. A number beyond int64 turns negative, which no table has a row for.
+    """
     ids = np.asarray(ids)
     if ids.ndim not in (1, 2) or ids.size == 0:
         shape = [*ids.shape]
         raise ValueError(f"{name} must be [T] or [B, T] and not empty, but have shape {shape}.")
-    return ids
+    _check_integers(ids, name)
+    return ids.astype(np.int64, copy=False)
 
 
 def check_shape(name: str, array: np.ndarray, wanted: tuple[int, ...]) -> None:
     """Raise ValueError unless what goes with ids has the shape that they want."""
     if array.shape != wanted:
         raise ValueError(f"{name} has shape {[*array.shape]}, but these ids want {[*wanted]}.")
+
+
+def _check_integers(ids: np.ndarray, name: str) -> None:
+    if not np.issubdtype(ids.dtype, np.integer):
+        raise ValueError(f"{name} must be integers, but have dtype {ids.dtype}.")

@@ -25,7 +25,7 @@ def rms_norm_forward(x: np.ndarray, weight: np.ndarray, *, eps: float) -> tuple[
     Returns:
         y [..., d], and what backward reads.
     """
-    rrms = 1 / np.sqrt(np.square(x).mean(axis=-1, keepdims=True) + eps)  # [..., 1]
+    rrms = 1 / np.sqrt(np.square(x).mean(axis=-1, keepdims=True) + float(eps))  # [..., 1]
     x_hat = x * rrms
     return x_hat * weight, (x_hat, rrms, weight)
 

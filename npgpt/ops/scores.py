@@ -50,11 +50,12 @@ def scale_forward(scores: np.ndarray, *, divisor: float) -> tuple[np.ndarray, fl
 
     Args:
         scores: [..., T, S].
-        divisor: a Python float, so that float32 scores stay float32.
+        divisor: any kind of number; it does not change the dtype.
 
     Returns:
         y [..., T, S], and the divisor, which backward reads.
     """
+    divisor = float(divisor)  # an np.float64 would make float64 of float32
     return scores / divisor, divisor
 
 

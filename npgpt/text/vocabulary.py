@@ -215,7 +215,7 @@ def _vocab_and_merges(
 def _merges_by_line(path: Path, where: str) -> Merges:
     """Line number -> parts, from `merges.txt` with or without its `#version` line."""
     try:
-        text = path.read_text(encoding="utf-8")
+        text = path.read_text(encoding="utf-8-sig")  # Windows editors put a byte order mark
     except UnicodeDecodeError as error:
         raise ValueError(f"{path} is not UTF-8: {error.reason} at byte {error.start}.") from None
     lines = dict(enumerate(text.split("\n"), start=1))

@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 from npgpt.files.hub import find_model
 from npgpt.text.vocabulary import read_object
 
+ENCODING = "utf-8-sig"  # UTF-8 with or without the byte order mark that Windows editors put
 ROLES = ("unk_token", "cls_token", "sep_token", "pad_token", "mask_token")
 
 
@@ -42,7 +43,7 @@ def load_word_pieces(name: str | os.PathLike[str], *, revision: str | None = Non
     settings = read_object(folder / "tokenizer_config.json")
     if whole.is_file():
         try:
-            tokenizer = tokenizers.Tokenizer.from_file(str(whole))
+            tokenizer = tokenizers.Tokenizer.from_str(whole.read_text(encoding=ENCODING))
         except Exception as error:  # the package raises nothing more precise
             raise ValueError(f"{whole} is not a tokenizer that can be read ({error}).") from error
         source = whole
@@ -66,7 +67,7 @@ def _from_vocabulary(path: Path, settings: dict[str, Any]) -> Any:
     """BERT's tokenizer with the pieces that a vocab.txt lists, one a line, ids from 0."""
     from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers, processors
 
-    pieces = path.read_text(encoding="utf-8").removesuffix("\n").split("\n")
+    pieces = path.read_text(encoding=ENCODING).removesuffix("\n").split("\n")
     ids = {piece.removesuffix("\r"): n for n, piece in enumerate(pieces)}
     if len(ids) != len(pieces):
         raise ValueError(f"{path}: {len(pieces) - len(ids)} of its lines stand there twice.")

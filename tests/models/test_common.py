@@ -1,6 +1,10 @@
-"""What all models share: weight and bias by name, and what `repr` says."""
+"""What all models share: names of parameters, `repr`, which ids and settings are read."""
 
 from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import fields, replace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -40,3 +44,73 @@ def test_parts_must_all_have_a_bias_or_none() -> None:
         put({}, "a", "b", of=[np.zeros(1)] * 3)
     with pytest.raises(KeyError, match=r"c\.weight"):
         of({"c.bias": np.zeros(1)}, "c")
+
+
+INTEGERS = [*"bhilqBHILQ"]
+
+
+def generated(model: Any, ids: Any, **options: Any) -> list[Any]:
+    """What a model writes, as plain numbers."""
+    return [np.asarray(tokens).tolist() for tokens in model.generate(ids, **options)]
+
+
+@pytest.mark.parametrize("dtype", INTEGERS)
+@pytest.mark.parametrize("ids", [[1, 2, 3], [[1, 2, 3], [4, 5, 6]]], ids=["T", "B T"])
+def test_ids_of_every_integer_dtype_are_the_same_ids(rng, ids, dtype) -> None:
+    cast = np.array(ids, dtype)
+    causal: tuple[dict[str, Any], ...] = ({}, {"use_cache": False}, {"temperature": 1.0, "seed": 3})
+    writes: dict[Callable[..., Any], list[dict[str, Any]]] = {
+        random_gpt2: [{"max_new_tokens": 5, **options} for options in causal],
+        random_llama: [{"max_new_tokens": 5, **options} for options in causal],
+        random_transformer: [{}, {"use_cache": False}, {"num_beams": 2}],
+        random_bert: [],
+    }
+    for random_model, settings in writes.items():
+        model = random_model(rng, np.float32)
+        for options in settings:
+            assert generated(model, cast, **options) == generated(model, ids, **options)
+        assert model.loss_and_grads(cast, cast)[0] == model.loss_and_grads(ids, ids)[0]
+
+
+def test_targets_of_a_narrow_dtype_do_not_narrow_the_start_token(rng) -> None:
+    model = random_transformer(rng, np.float32, vocab_size=400, decoder_start_token_id=399)
+    wide, narrow = (np.array([4, 5, -100], dtype) for dtype in (np.int64, np.int8))
+    assert model.loss_and_grads([1, 2], narrow)[0] == model.loss_and_grads([1, 2], wide)[0]
+
+
+@pytest.mark.parametrize("ids", [[1.0, 2.0], [True, False], ["1", "2"], [None], [2**70]], ids=str)
+@pytest.mark.parametrize("random_model", [random_gpt2, random_llama, random_transformer])
+def test_what_is_no_integer_is_no_id(rng, random_model, ids) -> None:
+    with pytest.raises(ValueError, match=r"ids must be integers, but have dtype"):
+        random_model(rng).generate(ids)
+
+
+@pytest.mark.parametrize("random_model", [random_gpt2, random_llama, random_transformer])
+def test_an_id_beyond_int64_has_no_row(rng, random_model) -> None:
+    with pytest.raises(ValueError, match="has no row"):
+        list(random_model(rng).generate(np.array([2**64 - 1], np.uint64), max_new_tokens=1))
+
+
+@pytest.mark.parametrize("random_model", REPR, ids=lambda make: make.__name__)
+@pytest.mark.parametrize("scalar", [np.float64, np.float32])
+def test_settings_that_are_numpy_scalars_leave_float32_alone(random_model, scalar) -> None:
+    """Values, and gradients with dropout and without; float64 at every setting that is a float."""
+    model = random_model(np.random.default_rng(1), np.float32)
+    floats = {
+        each.name: scalar(getattr(model.config, each.name) or 0.1)
+        for each in fields(model.config)
+        if type(getattr(model.config, each.name)) is float
+    }
+    assert floats
+    plain = {name: float(value) for name, value in floats.items()}
+    ids, targets = [[1, 2, 3], [4, 5, 6]], [[2, 3, -100], [5, 6, 7]]
+    for draw in (lambda: np.random.default_rng(3), lambda: None):
+        results = []
+        for settings in (floats, plain):
+            changed = type(model)(replace(model.config, **settings), model.params)
+            loss, grads = changed.loss_and_grads(ids, targets, rng=draw())
+            inputs = (ids, ids) if random_model is random_transformer else (ids,)
+            results.append([loss, *grads.values(), changed(*inputs)])
+        for got, want in zip(*results, strict=True):
+            assert got.dtype == np.float32
+            np.testing.assert_array_equal(got, want)

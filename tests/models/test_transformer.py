@@ -246,7 +246,7 @@ def test_fresh_parameters_have_no_idea_yet(rng) -> None:
         ),
         (([19], [1]), r"^token id 19 at index \[0\] has no row: the table holds 0\.\.18\.$"),
         (([1], [-1]), r"^token id -1 at index \[0\] has no row"),
-        (([1.5], [1]), r"^token ids must be integers, but have dtype float64\.$"),
+        (([1.5], [1]), r"^input_ids must be integers, but have dtype float64\.$"),
         (
             ([1] * 18, [1]),
             r"^the source is 18 tokens long, but the model has positions for 17; sho",

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import inspect
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
@@ -44,6 +45,26 @@ def test_dtype_follows_the_inputs(
     assert y.dtype == dtype
     for array in (*arrays_in(saved), *grads):
         assert array.dtype == dtype or array.dtype.kind != "f", array.dtype
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_settings_that_are_numpy_scalars_change_nothing(name: str) -> None:
+    """np.float64 for every number that may have a fraction, dloss included, np.int64 for others."""
+    case = CASES[name]
+    plain = case._replace(settings=lambda: {**defaults(case.forward), **case.settings()})
+    scalars = case._replace(
+        settings=lambda: {key: as_scalar(value) for key, value in plain.settings().items()}
+    )
+    data, params = case.inputs(np.random.default_rng(1), (2, 6), np.float32)
+    (y, saved), (want, want_saved) = (each.run(*data, *params) for each in (scalars, plain))
+    dy = np.random.default_rng(2).standard_normal(np.shape(y), np.float32)
+    dloss, want_dy = (np.float64(dy), float(dy)) if np.ndim(y) == 0 else (dy, dy)
+    floats = [x for x in arrays_in(saved) if x.ndim > 0 and x.dtype.kind == "f"]
+    assert all(x.dtype == np.float32 for x in floats)
+    got = y, *case.grads(dloss, saved)
+    for array, wanted in zip(got, (want, *case.grads(want_dy, want_saved)), strict=True):
+        assert array.dtype == np.float32
+        np.testing.assert_array_equal(array, wanted)
 
 
 @pytest.mark.parametrize("name", CASES)
@@ -130,3 +151,15 @@ def arrays_in(saved: Any) -> Iterator[np.ndarray]:
     elif isinstance(saved, tuple):
         for part in saved:
             yield from arrays_in(part)
+
+
+def defaults(function: Callable[..., Any]) -> dict[str, Any]:
+    """The keyword-only settings that need not be given."""
+    settings = inspect.signature(function).parameters.values()
+    return {each.name: each.default for each in settings if each.default is not each.empty}
+
+
+def as_scalar(value: Any) -> Any:
+    """A number as NumPy's scalar, anything else as it is."""
+    kinds = {float: np.float64, int: np.int64}
+    return kinds[type(value)](value) if type(value) in kinds else value

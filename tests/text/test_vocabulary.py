@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import codecs
 import json
 
 import pytest
@@ -83,6 +84,19 @@ def test_merges_with_and_without_header_blank_lines_and_either_ending(folder, li
     expected = read_vocabulary(folder)
     text = lines + "\n\n".join(map(" ".join, in_writing(MERGES)))
     (folder / "merges.txt").write_bytes(text.replace("\n", ending).encode("utf-8"))
+    assert read_vocabulary(folder) == expected
+
+
+def test_a_byte_order_mark_is_not_read(folder):
+    """Windows editors put one at the start of whatever they save."""
+    expected = read_vocabulary(folder)
+    write_whole(folder, VOCAB, MERGES)
+    write_json(folder / "tokenizer_config.json", {"eos_token": END_OF_TEXT})
+    for path in folder.iterdir():
+        path.write_bytes(codecs.BOM_UTF8 + path.read_bytes())
+    assert read_vocabulary(folder) == expected
+    for name in ("vocab.json", "merges.txt"):
+        (folder / name).unlink()
     assert read_vocabulary(folder) == expected
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import codecs
 import importlib.util
 import json
 import sys
@@ -41,6 +42,20 @@ def test_tokenizer_json_gives_the_same_and_neither_pads_nor_cuts(tmp_path):
     pieces.tokenizer.save(str(folder / "tokenizer.json"))
     (folder / "vocab.txt").unlink()
     assert load_word_pieces(folder).tokenizer.encode(TEXT).ids == wanted
+
+
+@needs_tokenizers
+@pytest.mark.parametrize("name", ["vocab.txt", "tokenizer.json", "tokenizer_config.json"])
+def test_a_byte_order_mark_is_not_read(tmp_path, name):
+    folder = write_tiny_bert(tmp_path)
+    (folder / "tokenizer_config.json").write_text("{}", encoding="utf-8")
+    pieces = load_word_pieces(folder)
+    if name == "tokenizer.json":
+        pieces.tokenizer.save(str(folder / name))
+    (folder / name).write_bytes(codecs.BOM_UTF8 + (folder / name).read_bytes())
+    read = load_word_pieces(folder).tokenizer
+    assert read.get_vocab() == pieces.tokenizer.get_vocab()
+    assert read.encode(TEXT).ids == pieces.tokenizer.encode(TEXT).ids
 
 
 @needs_tokenizers

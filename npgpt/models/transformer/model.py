@@ -198,7 +198,7 @@ class Transformer(Model):
             attention_mask, rng: see `forward`.
             label_smoothing: see `npgpt.ops.label_smoothing`; the paper's is 0.1.
         """
-        targets = np.asarray(targets)
+        targets = check_ids(targets, "targets")
         logits, saved = self.forward(
             input_ids, self.shifted_right(targets), attention_mask, rng=rng, flash=True
         )
