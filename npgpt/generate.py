@@ -194,7 +194,7 @@ def _check(args: argparse.Namespace) -> None:
     if unused := [option for option, value in sampling.items() if value is not None]:
         print(
             f"{PROG}: temperature 0 is greedy and ignores {' and '.join(unused)}; to sample, add "
-            "--temperature 0.8, say",
+            "for example --temperature 0.8",
             file=sys.stderr,
         )
 

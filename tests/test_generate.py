@@ -101,7 +101,7 @@ def test_sampling_options_without_a_temperature_are_named(run, folder, options, 
     assert (code, out, "") == greedy
     assert err == (
         f"npgpt.generate: temperature 0 is greedy and ignores {ignored}; "
-        "to sample, add --temperature 0.8, say\n"
+        "to sample, add for example --temperature 0.8\n"
     )
     assert run(*arguments, *options, "--temperature", 1)[2] == ""
 

@@ -77,7 +77,7 @@ def find_supported(
     """The place of a model, see `find_model`, on which a command works.
 
     Raises ValueError, before anything but config.json is downloaded or read, where the command
-    cannot work on it: "trace", say, on a BERT.
+    cannot work on it: "trace" on a BERT, for example.
     """
     return find_model(
         name, revision, files=files, check=lambda place: check_supported(command, name, place)

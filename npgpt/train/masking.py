@@ -36,13 +36,15 @@ def mask_tokens(
 
     Returns:
         What the model reads, like ids, and the targets, like ids: the token where one is to be
-        predicted, -100 elsewhere. A short text may have no target at all.
+        predicted, -100 elsewhere; int64 for unsigned ids. A short text may have no target at all.
 
     Raises:
         ValueError: a fraction outside [0, 1], or no token that is not special.
     """
     if not 0 <= fraction <= 1:
         raise ValueError(f"fraction must be in [0, 1], but is {fraction}.")
+    if ids.dtype.kind == "u":  # no unsigned integer holds -100
+        ids = ids.astype(np.int64)
     special = np.unique([mask_id, *special_ids])
     ordinary = np.setdiff1d(np.arange(vocab_size), special)
     if not ordinary.size:

@@ -27,6 +27,17 @@ def test_the_shares_are_80_10_and_10_percent(rng) -> None:
     assert counts.max() < 2 * counts.min()
 
 
+@pytest.mark.parametrize("dtype", [np.uint16, np.uint32, np.uint64])
+def test_unsigned_ids_become_signed(rng, dtype) -> None:
+    ids = rng.integers(5, V, (20, 30))
+    signed, unsigned = (
+        mask_tokens(each, np.random.default_rng(1), mask_id=MASK, vocab_size=V, special_ids=SPECIAL)
+        for each in (ids, ids.astype(dtype))
+    )
+    np.testing.assert_array_equal(unsigned, signed)
+    assert {array.dtype for array in unsigned} == {np.dtype(np.int64)}
+
+
 def test_special_tokens_are_never_chosen(rng) -> None:
     ids = rng.choice([*SPECIAL, MASK, 7], (100, 20))
     read, targets = mask_tokens(
