@@ -202,7 +202,7 @@ def test_verbose_says_speed_and_reason_on_stderr(run, folder):
         (("a", "--top-p", 1.5), "top_p"),
         (("a", "--max-new-tokens", -1), "max_new_tokens"),
         (("a", "--max-new-tokens", 33), "--slide"),
-        (("a" * 32, "--max-new-tokens", 1), "--slide"),
+        (("a" * 32, "--max-new-tokens", 2), "--slide"),
     ],
 )
 def test_bad_input_is_one_sentence_and_exit_2(run, folder, arguments, says):

@@ -60,8 +60,8 @@ def generate(
         allowed: bool [V], False for ids that must not come, such as those without a token. Rows of
             the token table beyond the configuration's vocab_size are padding and never come.
         use_cache: False computes everything anew for each token.
-        slide: True goes on beyond the context length: when it is full, the older half is forgotten
-            and the rest read again from position 0 (the cache holds absolute positions).
+        slide: True goes on beyond the context length: a row that is full forgets its older half,
+            and the rest is read again from position 0 (the cache holds absolute positions).
 
     Returns:
         Iterator over ints for [T], over int arrays [B] for [B, T]; a row that has ended repeats its
@@ -99,7 +99,7 @@ def _tokens(
     context, kv, ended = model.context, None, np.zeros(text.shape[:-1], bool)
     for left in range(max_new_tokens, 0, -1):
         if mask.sum(axis=-1).max() > context:
-            text, mask, kv = text[..., -(context // 2) :], mask[..., -(context // 2) :], None
+            text, mask, kv = *_slid(text, mask, context), None
         unread = text if kv is None else text[..., -1:]  # prefill, or one token
         if use_cache and kv is None:
             kv = model.new_kv_cache(text.shape[:-1], text.shape[-1] + min(left, context))
@@ -111,6 +111,15 @@ def _tokens(
             return
         text = np.concatenate([text, token[..., None]], axis=-1)
         mask = np.concatenate([mask, np.ones_like(mask[..., :1])], axis=-1)
+
+
+def _slid(text: np.ndarray, mask: np.ndarray, context: int) -> tuple[np.ndarray, np.ndarray]:
+    """Both without the older half of each row that is full, and without what no row has left."""
+    length = mask.sum(axis=-1, keepdims=True)
+    behind = length - mask.cumsum(axis=-1)  # how many tokens of its row follow each
+    mask = mask & ((length <= context) | (behind < context // 2))
+    start = mask.reshape(-1, mask.shape[-1]).any(axis=0).argmax()
+    return text[..., start:], mask[..., start:]
 
 
 def end_of_text_ids(
@@ -149,7 +158,7 @@ def _check_length(prompt: int, new: int, context: int, slide: bool) -> None:
             raise ValueError("a context of one token cannot slide.")
         return
     # The last new token is chosen but never read, so it needs no position.
-    if prompt >= context or prompt + new - 1 > context:
+    if max(prompt, prompt + new - 1) > context:
         raise ValueError(
             f"{prompt} prompt tokens and {new} new ones do not fit a context of {context}; "
             "shorten the prompt, ask for fewer, or let the window slide (slide=True, --slide)."

@@ -67,13 +67,15 @@ def test_text_may_fill_the_context_to_its_border(rng, use_cache) -> None:
     model = random_gpt2(rng)
     assert len(list(model.generate([1] * 4, 8, use_cache=use_cache))) == 8
     assert len(list(model.generate([1] * 10, 2, use_cache=use_cache))) == 2
+    assert list(model.generate([1] * 11, 1, use_cache=use_cache)) == [model([1] * 11)[-1].argmax()]
     assert list(model.generate([1] * 4, 0, use_cache=use_cache)) == []
 
 
 @pytest.mark.parametrize(
     ("ids", "options", "message"),
     [
-        ([1] * 11, {}, "11 prompt tokens and 1 new ones do not fit"),
+        ([1] * 11, {"max_new_tokens": 2}, "11 prompt tokens and 2 new ones do not fit"),
+        ([1] * 12, {"max_new_tokens": 0}, "12 prompt tokens and 0 new ones do not fit"),
         ([1] * 4, {"max_new_tokens": 9}, "4 prompt tokens and 9 new ones do not fit"),
         ([1], {"max_new_tokens": -1}, "max_new_tokens must be >= 0, but is -1"),
         ([1], {"temperature": -1.0}, "temperature"),
