@@ -11,9 +11,10 @@ from typing import Any, Protocol
 
 import numpy as np
 
+from npgpt.decoding.arguments import flag, whole_number, whole_numbers
 from npgpt.decoding.kv_cache import KVCache
 from npgpt.decoding.sampling import check_settings, sample
-from npgpt.ops.lookup import check_ids, check_shape
+from npgpt.ops.lookup import as_array, check_ids, check_mask
 
 
 class LanguageModel(Protocol):
@@ -71,6 +72,10 @@ def generate(
         ValueError: bad settings; a prompt, or a prompt and its new tokens, beyond the context.
     """
     check_settings(temperature, top_k, top_p)
+    max_new_tokens = whole_number("max_new_tokens", max_new_tokens, 0)
+    seed = None if seed is None else whole_number("seed", seed, 0)
+    slide, use_cache = flag("slide", slide), flag("use_cache", use_cache)
+    stops = end_of_text_ids(model) if stop_ids is None else whole_numbers("stop_ids", stop_ids)
     ids, mask = _check_prompt(ids, attention_mask)
     _check_length(int(mask.sum(axis=-1).max()), max_new_tokens, model.context, slide)
     forbidden = _forbidden_ids(model, allowed)
@@ -82,7 +87,6 @@ def generate(
         picked = [sample(r, rng, temperature=temperature, top_k=top_k, top_p=top_p) for r in rows]
         return np.array(picked).reshape(logits.shape[:-1])
 
-    stops = end_of_text_ids(model) if stop_ids is None else tuple(stop_ids)
     tokens = _tokens(model, ids, mask, max_new_tokens, choose, stops, use_cache)
     return tokens if ids.ndim == 2 else (int(token) for token in tokens)
 
@@ -143,16 +147,13 @@ def _check_prompt(ids: Any, attention_mask: Any) -> tuple[np.ndarray, np.ndarray
     ids = check_ids(ids)
     if attention_mask is None:
         return ids, np.ones(ids.shape, bool)
-    mask = np.asarray(attention_mask) != 0
-    check_shape("attention_mask", mask, ids.shape)
+    mask = check_mask(attention_mask, ids.shape)
     if not mask[..., -1].all():
         raise ValueError("a prompt ends in padding; pad on the left, so that new tokens follow it.")
     return ids, mask
 
 
 def _check_length(prompt: int, new: int, context: int, slide: bool) -> None:
-    if new < 0:
-        raise ValueError(f"max_new_tokens must be >= 0, but is {new}.")
     if slide:
         if context < 2:
             raise ValueError("a context of one token cannot slide.")
@@ -165,13 +166,15 @@ def _check_length(prompt: int, new: int, context: int, slide: bool) -> None:
         )
 
 
-def _forbidden_ids(model: LanguageModel, allowed: np.ndarray | None) -> np.ndarray:
+def _forbidden_ids(model: LanguageModel, allowed: Any) -> np.ndarray:
     """bool [V], True for padding rows of wte and for whatever the caller does not allow."""
     forbidden = np.arange(model.rows) >= model.config.vocab_size
     if allowed is not None:
-        if allowed.shape != forbidden.shape:
+        allowed = as_array(allowed, "allowed")
+        if allowed.shape != forbidden.shape or allowed.dtype != bool:
             raise ValueError(
-                f"allowed has shape {[*allowed.shape]}, but the model has {len(forbidden)} ids."
+                f"allowed has shape {[*allowed.shape]} and dtype {allowed.dtype}, but must be a "
+                f"bool for each of the model's {len(forbidden)} ids."
             )
         forbidden |= ~allowed
     if forbidden.all():

@@ -28,6 +28,7 @@ from npgpt.files.checkpoint import (
     read_index,
     shortened,
 )
+from npgpt.files.io import path_text
 
 Files = Literal["model", "tokenizer", "config", "spm"]
 
@@ -72,7 +73,9 @@ def find_model(
 
     Raises FileNotFoundError, ValueError, OSError or ImportError, one sentence with the way out.
     """
-    name = os.fspath(name)
+    name = path_text("the name of a model", name)
+    if revision is not None and not (isinstance(revision, str) and revision):
+        raise ValueError(f"revision must be a branch, a tag or a commit, but is {revision!r:.60}.")
     place = _find_gguf(name) or _find_folder(name, revision)
     if place is not None:
         if check is not None:
@@ -108,8 +111,6 @@ def _find_folder(name: str, revision: str | None) -> Path | None:
 
 def _candidates(name: str) -> list[Path]:
     """The folders that a name may mean, in this order."""
-    if not name:
-        raise ValueError("The name of the model is empty; give a folder or a hub id.")
     if name.startswith((".", "~")) or "\\" in name or Path(name).is_absolute():
         return [Path(os.path.expanduser(name))]  # noqa: PTH111  (leaves ~nobody as it is)
     bare = name.removeprefix("weights/")

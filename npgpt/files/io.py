@@ -53,6 +53,14 @@ def clear_litter(folder: Path) -> None:
         path.unlink(missing_ok=True)
 
 
+def path_text(name: str, value: Any) -> str:
+    """A path that a caller gives, as text; ValueError with the argument's name for what is none."""
+    text = os.fspath(value) if isinstance(value, os.PathLike) else value
+    if not isinstance(text, str) or not text or "\0" in text:
+        raise ValueError(f"{name} must be a path or a name, but is {value!r:.60}.")
+    return text
+
+
 def parse_json(raw: bytes, where: str) -> Any:
     """The value of a JSON text; ValueError, naming `where`, if it is none or has a key twice."""
     try:

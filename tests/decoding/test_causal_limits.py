@@ -77,7 +77,11 @@ def test_text_may_fill_the_context_to_its_border(rng, use_cache) -> None:
         ([1] * 11, {"max_new_tokens": 2}, "11 prompt tokens and 2 new ones do not fit"),
         ([1] * 12, {"max_new_tokens": 0}, "12 prompt tokens and 0 new ones do not fit"),
         ([1] * 4, {"max_new_tokens": 9}, "4 prompt tokens and 9 new ones do not fit"),
-        ([1], {"max_new_tokens": -1}, "max_new_tokens must be >= 0, but is -1"),
+        (
+            [1],
+            {"max_new_tokens": -1},
+            "max_new_tokens must be a whole number of at least 0, but is -1",
+        ),
         ([1], {"temperature": -1.0}, "temperature"),
         ([1], {"top_k": -1}, "top_k"),
         ([1], {"top_p": float("nan")}, "top_p"),
@@ -89,7 +93,11 @@ def test_text_may_fill_the_context_to_its_border(rng, use_cache) -> None:
             r"attention_mask has shape \[1\], but these ids want \[2\]",
         ),
         ([1, 2], {"attention_mask": [1, 0]}, "a prompt ends in padding; pad on the left"),
-        ([1], {"allowed": np.ones(5, bool)}, r"allowed has shape \[5\], but the model has 19 ids"),
+        (
+            [1],
+            {"allowed": np.ones(5, bool)},
+            r"allowed has shape \[5\] and dtype bool, but must be a bool for each of .* 19 ids",
+        ),
         ([1], {"allowed": np.zeros(19, bool)}, "every id is forbidden"),
     ],
 )

@@ -238,11 +238,11 @@ def test_fresh_parameters_have_no_idea_yet(rng) -> None:
         ),
         (
             ([1, 2], [1], [1]),
-            r"^the mask of input_ids has shape \[1\], but these ids want \[2\]\.$",
+            r"^attention_mask has shape \[1\], but these ids want \[2\]\.$",
         ),
         (
             ([1, 2], [1], None, [1, 1]),
-            r"^the mask of decoder_input_ids has shape \[2\], but these ids want \[1\]\.$",
+            r"^decoder_attention_mask has shape \[2\], but these ids want \[1\]\.$",
         ),
         (([19], [1]), r"^token id 19 at index \[0\] has no row: the table holds 0\.\.18\.$"),
         (([1], [-1]), r"^token id -1 at index \[0\] has no row"),
