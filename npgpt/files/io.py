@@ -56,8 +56,10 @@ def clear_litter(folder: Path) -> None:
 def path_text(name: str, value: Any) -> str:
     """A path that a caller gives, as text; ValueError with the argument's name for what is none."""
     text = os.fspath(value) if isinstance(value, os.PathLike) else value
-    if not isinstance(text, str) or not text or "\0" in text:
+    if not isinstance(text, str) or "\0" in text:
         raise ValueError(f"{name} must be a path or a name, but is {value!r:.60}.")
+    if not text:
+        raise ValueError(f"{name} is empty; give a path or a name.")
     return text
 
 

@@ -75,7 +75,7 @@ def test_every_place_that_was_looked_at_is_named():
 def test_a_file_or_an_empty_name_is_refused(tmp_path):
     (tmp_path / "model.safetensors").touch()
     assert "name the folder" in refusal(ValueError, str(tmp_path / "model.safetensors"))
-    assert "but is ''" in refusal(ValueError, "")
+    assert "is empty" in refusal(ValueError, "")
 
 
 def test_without_huggingface_hub_folders_still_work(environment, tmp_path, monkeypatch):
