@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import importlib.util
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +19,15 @@ from npgpt import cli
 def pytest_xdist_setupnodes() -> None:
     """The processes share the processors, so each has one thread for its matrix products."""
     os.environ |= {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
+
+
+@pytest.fixture(autouse=True, scope="session")
+def nan_is_close_to_nothing() -> Iterator[None]:
+    """`assert_allclose` lets NaN pass where both sides have it; here it fails, in every test."""
+    strict = partial(np.testing.assert_allclose, equal_nan=False)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(np.testing, "assert_allclose", strict)
+        yield
 
 
 @pytest.fixture

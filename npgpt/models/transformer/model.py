@@ -38,6 +38,7 @@ from npgpt.ops.flash_attention import ROWS
 from npgpt.ops.label_smoothing import label_smoothing_backward, label_smoothing_forward
 from npgpt.ops.lm_head import lm_head_backward, lm_head_forward
 from npgpt.ops.lookup import check_ids, check_mask
+from npgpt.ops.row_sum import sum_rows
 
 BIAS = "final_logits_bias"
 MASKS = {"input_ids": "attention_mask", "decoder_input_ids": "decoder_attention_mask"}
@@ -176,7 +177,7 @@ class Transformer(Model):
         """
         grads: Params = {}
         if BIAS in self.params:
-            grads[BIAS] = dlogits.reshape(-1, dlogits.shape[-1]).sum(axis=0, keepdims=True)
+            grads[BIAS] = sum_rows(dlogits)[None]
         dx, grads[self.config.head_table] = lm_head_backward(dlogits, saved.lm_head)
         dcross_kv = decoder_backward(dx, saved.decoder, self.config, grads)
         dmemory = cross_backward(dcross_kv, saved.cross, grads)
