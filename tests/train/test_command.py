@@ -88,7 +88,7 @@ def test_what_a_run_tells(finished):
 def test_the_curve_is_drawn_where_matplotlib_is(finished):
     folder, out, _ = finished
     if importlib.util.find_spec("matplotlib") is None:
-        assert "\nno loss.png, which needs: pip install 'npgpt[plot]'\n" in out
+        assert '\nno loss.png, which needs: pip install "npgpt[plot]"\n' in out
         assert not (folder / "loss.png").exists()
     else:
         assert "loss.png" not in out
@@ -99,7 +99,7 @@ def test_without_matplotlib_a_run_says_what_is_missing(tmp_path, monkeypatch, ca
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
     text = write_story(tmp_path)
     assert run("--data", text, "--out", tmp_path / "run", *SMALL, "--steps", 1, draw=True) == 0
-    assert "\nno loss.png, which needs: pip install 'npgpt[plot]'\n" in capsys.readouterr().out
+    assert '\nno loss.png, which needs: pip install "npgpt[plot]"\n' in capsys.readouterr().out
     assert not (tmp_path / "run" / "loss.png").exists()
 
 
