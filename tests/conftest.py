@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import os
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -18,6 +19,13 @@ from npgpt import cli
 def pytest_xdist_setupnodes() -> None:
     """The processes share the processors, so each has one thread for its matrix products."""
     os.environ |= {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Apple's Accelerate makes NumPy warn of what did not happen, see `npgpt/__init__.py`."""
+    if sys.platform == "darwin":
+        spurious = "ignore:.* encountered in (matmul|dot|vecdot):RuntimeWarning"
+        config.addinivalue_line("filterwarnings", spurious)
 
 
 @pytest.fixture

@@ -168,6 +168,23 @@ def test_continuous_integration_runs_the_readmes_test_command() -> None:
     assert paths
 
 
+def test_other_systems_run_exactly_the_readmes_test_command() -> None:
+    workflow = text_of(ROOT / ".github" / "workflows" / "ci.yml")
+    block = re.search(r"<!-- test -->\n```bash\n(.*)\n```\n<!-- end -->", text_of(README))
+    assert block is not None
+    assert re.findall(r"\brun: (.*)", workflow) == ["bash .ci/run", block[1]]
+    systems = re.findall(r"(\w+)-latest", workflow)
+    assert systems == ["ubuntu", "windows", "macos"]
+    assert '"3.10"' in workflow
+
+
+def test_hints_to_install_work_in_every_shell() -> None:
+    """In cmd.exe a single quote is a part of the name."""
+    code = [file for name in ("npgpt", "examples", "tests") for file in (ROOT / name).rglob("*.py")]
+    wrong = re.compile(r"pip install (-\S+ )*'")
+    assert [path.name for path in [*code, *ALL] if wrong.search(text_of(path))] == []
+
+
 @pytest.fixture(scope="module")
 def options() -> dict[str, set[str]]:
     """Every command's options; those of all examples under "examples"."""
