@@ -386,7 +386,8 @@ def test_a_prompt_from_stdin_that_is_no_text_is_refused(folder):
         [*COMMAND, *arguments], input=b"a\xff", env=environment, capture_output=True, check=False
     )
     assert (done.returncode, done.stdout) == (2, b"")
-    assert done.stderr == b"npgpt.generate: error: stdin is not utf-8: convert it to UTF-8.\n"
+    says = "npgpt.generate: error: stdin is not utf-8: convert it to UTF-8."
+    assert done.stderr.decode().splitlines() == [says]
 
 
 @pytest.mark.real

@@ -12,6 +12,9 @@ import pytest
 
 import npgpt
 from npgpt.ops.project import project_forward
+from tests.test_layering import imports_of
+
+ROOT = Path(__file__).parent.parent
 
 
 @pytest.mark.parametrize(("system", "warned"), [("darwin", False), ("linux", True)])
@@ -36,3 +39,18 @@ def test_the_lock_of_free_threaded_python_fails_no_test() -> None:
     warnings.warn(text, RuntimeWarning, stacklevel=1)
     with pytest.raises(RuntimeWarning, match="another"):
         warnings.warn("another", RuntimeWarning, stacklevel=1)
+
+
+def test_what_windows_lacks_is_imported_where_it_is_used() -> None:
+    """So that a test without it can be skipped and a benchmark can do without."""
+    lacking = {"resource", "fcntl", "pwd", "grp", "termios", "pty", "readline"}
+    files = [
+        path for name in ("npgpt", "examples", "tests") for path in (ROOT / name).rglob("*.py")
+    ]
+    found = [
+        (path.name, each.name)
+        for path in files
+        for each in imports_of(path.read_text(encoding="utf-8"), "")
+        if each.name.split(".")[0] in lacking and not each.lazy
+    ]
+    assert found == []
