@@ -48,6 +48,7 @@ def run(prog: str, main: Callable[[Sequence[str]], int], argv: Sequence[str] | N
     arguments = [_as_utf8(a) for a in (sys.argv[1:] if argv is None else argv)]
     with (
         warnings.catch_warnings(),
+        np.errstate(invalid="ignore"),  # inf - inf: whoever read the weights has said more
         contextlib.redirect_stdout(_safe(sys.stdout)),
         contextlib.redirect_stderr(_safe(sys.stderr, start="\r")),  # where a progress bar begins
     ):

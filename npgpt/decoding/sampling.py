@@ -9,6 +9,8 @@ import math
 
 import numpy as np
 
+from npgpt.ops.softmax import check_logits
+
 
 def check_settings(temperature: float, top_k: int | None, top_p: float | None) -> None:
     """Raise ValueError unless temperature >= 0, top_k >= 0 and 0 <= top_p <= 1, all finite."""
@@ -69,8 +71,7 @@ def sample(
     Raises:
         ValueError: a logit is NaN or +∞.
     """
-    if not logits.max() < np.inf:
-        raise ValueError("the logits are not finite: the weights are broken.")
+    check_logits(logits)
     if temperature == 0:
         return int(logits.argmax())
     probs = next_token_probs(logits, temperature=temperature, top_k=top_k, top_p=top_p)

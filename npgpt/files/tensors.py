@@ -139,7 +139,7 @@ def load_params(
     for name, copy in copies.items():
         if name in entries:
             _check_copy(name, read_tensor(entries[name]), copy, params, source)
-    _warn_of_broken(params, source)
+    warn_of_broken(params, source)
     return params
 
 
@@ -218,9 +218,15 @@ def _check_copy(
         )
 
 
-def _warn_of_broken(params: Mapping[str, np.ndarray], source: Path) -> None:
+def broken_names(params: Mapping[str, np.ndarray]) -> list[str]:
+    """The parameters with a value that is NaN or infinite."""
     # min and max are NaN where any value is, and need no second array.
-    if broken := [n for n, a in params.items() if not np.isfinite([a.min(), a.max()]).all()]:
+    return [name for name, a in params.items() if not np.isfinite([a.min(), a.max()]).all()]
+
+
+def warn_of_broken(params: Mapping[str, np.ndarray], source: Path) -> None:
+    """Warn, naming them, of parameters with a value that is NaN or infinite."""
+    if broken := broken_names(params):
         warnings.warn(
             f"{source}: NaN or infinite values in {shortened(broken)}.", UserWarning, stacklevel=4
         )
