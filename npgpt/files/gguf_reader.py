@@ -10,11 +10,13 @@ from __future__ import annotations
 import math
 import mmap
 import struct
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import Any, NamedTuple, TypeVar
+from typing import Annotated, Any, NamedTuple, TypeVar
 
 import numpy as np
+
+from npgpt.files.kinds import Id, Kind, check_kinds, is_id
 
 MAGIC, VERSIONS = b"GGUF", (2, 3)
 T = TypeVar("T")
@@ -37,33 +39,19 @@ PACKINGS: tuple[tuple[int, dict[int, int]], ...] = (
 BLOCKS = {code: (numbers, size) for numbers, sizes in PACKINGS for code, size in sizes.items()}
 
 
-class Kind(NamedTuple):
-    """Which values a setting may have, and their name in an error."""
-
-    holds: Callable[[Any], bool]
-    says: str
-
-
-A_TEXT = Kind(lambda v: isinstance(v, str), "a text")
-AN_INTEGER = Kind(lambda v: type(v) is int, "an integer")
-# An array's values are all of one kind.
-TEXTS = Kind(lambda v: isinstance(v, list) and A_TEXT.holds((v or [""])[0]), "an array of texts")
-INTEGERS = Kind(
-    lambda v: isinstance(v, list) and AN_INTEGER.holds((v or [0])[0]), "an array of integers"
-)
-KINDS = {
-    "general.architecture": A_TEXT,
-    "general.alignment": Kind(
-        lambda v: type(v) is int and v > 0 and v % 8 == 0, "a positive multiple of 8"
-    ),
-    "split.count": AN_INTEGER,
-    "tokenizer.ggml.model": A_TEXT,
-    "tokenizer.ggml.pre": A_TEXT,
-    "tokenizer.ggml.tokens": TEXTS,
-    "tokenizer.ggml.merges": TEXTS,
-    "tokenizer.ggml.token_type": INTEGERS,
-    "tokenizer.ggml.bos_token_id": AN_INTEGER,
-    "tokenizer.ggml.eos_token_id": AN_INTEGER,
+KINDS: dict[str, Any] = {
+    "general.architecture": str,
+    "general.alignment": Annotated[
+        int, Kind(lambda v: is_id(v) and v > 0 and v % 8 == 0, "a positive multiple of 8")
+    ],
+    "split.count": int,
+    "tokenizer.ggml.model": str,
+    "tokenizer.ggml.pre": str,
+    "tokenizer.ggml.tokens": list[str],
+    "tokenizer.ggml.merges": list[str],
+    "tokenizer.ggml.token_type": list[int],
+    "tokenizer.ggml.bos_token_id": Id,
+    "tokenizer.ggml.eos_token_id": Id,
 }
 
 
@@ -115,20 +103,13 @@ def read_gguf_header(path: Path) -> Header:
             raise ValueError(f"{path} is cut off within its header; download it again.") from None
         except ValueError as error:
             raise ValueError(f"{path} is damaged near byte {reader.at} ({error}).") from None
-    check_kinds(path, settings, KINDS)
+    check_kinds(settings, KINDS, str(path))
     if (parts := settings.get("split.count", 0)) > 1:
         raise ValueError(
             f"{path} is one of {parts} parts of a model, which must be merged into one file: "
             "llama-gguf-split --merge FIRST_PART MERGED."
         )
     return Header(path, settings, _placed(path, settings, tensors, reader.at))
-
-
-def check_kinds(path: Path, settings: Mapping[str, Any], kinds: Mapping[str, Kind]) -> None:
-    """Raise ValueError for a setting that is there and not of its kind."""
-    for key, kind in kinds.items():
-        if key in settings and not kind.holds(settings[key]):
-            raise ValueError(f"{path}: {key} is {settings[key]!r:.60}, but must be {kind.says}.")
 
 
 def read_gguf_tensor(header: Header, name: str) -> np.ndarray:

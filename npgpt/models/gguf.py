@@ -15,15 +15,8 @@ from typing import Any
 import numpy as np
 
 from npgpt.files.checkpoint import shortened
-from npgpt.files.gguf_reader import (
-    A_TEXT,
-    AN_INTEGER,
-    Header,
-    Kind,
-    check_kinds,
-    read_gguf_header,
-    read_gguf_tensor,
-)
+from npgpt.files.gguf_reader import Header, read_gguf_header, read_gguf_tensor
+from npgpt.files.kinds import NonNegative, Size, check_kinds
 from npgpt.files.tensors import Layout, Shapes, warn_of_broken
 from npgpt.models.common import Params
 from npgpt.models.gpt2.checkpoint import OUT_IN as GPT2_LAYOUT
@@ -32,29 +25,26 @@ from npgpt.models.gpt2.config import param_shapes as gpt2_shapes
 from npgpt.models.llama.checkpoint import LAYOUT as LLAMA_LAYOUT
 from npgpt.models.llama.config import LlamaConfig
 from npgpt.models.llama.config import param_shapes as llama_shapes
-from npgpt.models.settings import is_number
 from npgpt.ops.rope import default_frequencies, llama3_frequencies
 
 ROPE_FREQS = "rope_freqs.weight"  # llama3's factors, one for each pair
-A_SIZE = Kind(lambda v: type(v) is int and v > 0, "a positive integer")
-A_NUMBER = Kind(lambda v: is_number(v) and v >= 0, "a number >= 0")
 # After the name of the architecture.
-KINDS = {
-    "context_length": A_SIZE,
-    "embedding_length": A_SIZE,
-    "block_count": A_SIZE,
-    "feed_forward_length": A_SIZE,
-    "expert_count": AN_INTEGER,
-    "attention.head_count": A_SIZE,
-    "attention.head_count_kv": A_SIZE,
-    "attention.key_length": A_SIZE,
-    "attention.layer_norm_epsilon": A_NUMBER,
-    "attention.layer_norm_rms_epsilon": A_NUMBER,
-    "rope.dimension_count": A_SIZE,
-    "rope.freq_base": A_NUMBER,
-    "rope.scale_linear": A_NUMBER,
-    "rope.scaling.factor": A_NUMBER,
-    "rope.scaling.type": A_TEXT,
+KINDS: dict[str, Any] = {
+    "context_length": Size,
+    "embedding_length": Size,
+    "block_count": Size,
+    "feed_forward_length": Size,
+    "expert_count": int,
+    "attention.head_count": Size,
+    "attention.head_count_kv": Size,
+    "attention.key_length": Size,
+    "attention.layer_norm_epsilon": NonNegative,
+    "attention.layer_norm_rms_epsilon": NonNegative,
+    "rope.dimension_count": Size,
+    "rope.freq_base": NonNegative,
+    "rope.scale_linear": NonNegative,
+    "rope.scaling.factor": NonNegative,
+    "rope.scaling.type": str,
 }
 # llama.cpp's name of a part -> npgpt's
 LLAMA_NAMES = {
@@ -168,7 +158,7 @@ def _our_name(name: str, blocks: str, names: Mapping[str, str]) -> str:
 def _settings(header: Header, architecture: str) -> dict[str, Any]:
     """The settings of an architecture under their short names, checked."""
     prefix = f"{architecture}."
-    check_kinds(header.path, header.settings, {prefix + key: KINDS[key] for key in KINDS})
+    check_kinds(header.settings, {prefix + key: KINDS[key] for key in KINDS}, str(header.path))
     settings = {
         key.removeprefix(prefix): value
         for key, value in header.settings.items()

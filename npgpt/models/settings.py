@@ -1,67 +1,18 @@
-"""What config.json may say: kinds of settings, and how a configuration is read and written.
+"""How a configuration is read from config.json, and written back.
 
-A configuration is a frozen dataclass whose annotations say of which kind each setting is:
-
-    vocab_size: Size = 50257  # a positive integer
-    n_inner: Size | None = None  # one, or null
-
-A setting of any other type (`float`, `str`) is taken as it comes.
+A configuration is a frozen dataclass whose annotations say of which kind each setting is, see
+`npgpt.files.kinds`.
 """
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import fields
-from types import NoneType
-from typing import Annotated, Any, NamedTuple, get_args, get_type_hints
+from typing import Annotated, Any, get_type_hints
 
+from npgpt.files.kinds import check_kinds, one_of
 from npgpt.ops.activation import ACTIVATIONS
 
-
-class Kind(NamedTuple):
-    """Which values a setting may have, and what is said of any other."""
-
-    holds: Callable[[Any], bool]
-    says: str  # follows the setting's name; {} is the value
-
-
-def is_number(value: Any) -> bool:
-    """Whether it is a finite number."""
-    return type(value) in (int, float) and math.isfinite(value)
-
-
-def one_of(*choices: str) -> Kind:
-    """The kind of a setting that names one of several things."""
-    known = ", ".join(choices)
-    return Kind(lambda v: v in choices, f"{{!r}} is unknown; choose one of {known}")
-
-
-def is_id(value: Any) -> bool:
-    """Whether it is an integer, and no bool."""
-    return type(value) is int
-
-
-Size = Annotated[
-    int, Kind(lambda v: type(v) is int and v > 0, "is {!r}, but must be a positive integer")
-]
-Positive = Annotated[float, Kind(lambda v: is_number(v) and v > 0, "is {!r}, not a number > 0")]
-NonNegative = Annotated[
-    float, Kind(lambda v: is_number(v) and v >= 0, "is {!r}, not a number >= 0")
-]
-Probability = Annotated[
-    float,
-    Kind(lambda v: is_number(v) and 0 <= v < 1, "is {!r}, but must be a probability in [0, 1)"),
-]
-Flag = Annotated[bool, Kind(lambda v: isinstance(v, bool), "is {!r}, not true or false")]
-Id = Annotated[int, Kind(is_id, "is {!r}, but must be the id of a token")]
-Ids = Annotated[
-    int | list[int],
-    Kind(
-        lambda v: all(map(is_id, v)) if isinstance(v, list) else is_id(v),
-        "is {!r}, but must be an id, ids, or null",
-    ),
-]
 Activation = Annotated[str, one_of(*ACTIVATIONS)]
 
 
@@ -86,17 +37,10 @@ def read_settings(
     for name, reason in refused.items():
         if raw.get(name):
             raise ValueError(f"{where}: {name} is set, but {reason}.")
-    hints = get_type_hints(cls, include_extras=True)
-    own = {field.name: raw[field.name] for field in fields(cls) if field.name in raw}
-    own.pop("other", None)
-    for name, value in own.items():
-        # `Size | None` has the arguments Size and NoneType, `Size` alone its type and its kind.
-        options = (hints[name], *get_args(hints[name]))
-        if value is None and NoneType in options:
-            continue
-        for kind in (kind for option in options for kind in getattr(option, "__metadata__", ())):
-            if not kind.holds(value):
-                raise ValueError(f"{where}: {name} {kind.says.format(value)}.")
+    kinds = get_type_hints(cls, include_extras=True)
+    del kinds["other"]
+    check_kinds(raw, kinds, where)
+    own = {name: raw[name] for name in kinds if name in raw}
     return {**own, "other": {name: raw[name] for name in raw if name not in own}}
 
 

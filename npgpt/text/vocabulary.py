@@ -15,6 +15,7 @@ from typing import Any, NamedTuple, TypeVar
 
 from npgpt.files.gguf_reader import read_gguf_header
 from npgpt.files.io import parse_json
+from npgpt.files.kinds import is_id
 from npgpt.text.byte_pairs import byte_alphabet, bytes_of_products, bytes_of_ranked
 from npgpt.text.split_patterns import GPT2_SPLIT, LLAMA3_SPLIT, SMOLLM_SPLIT, named_pattern
 
@@ -118,11 +119,6 @@ def _expect(kind: type[T], value: object, where: str) -> T:
     return value
 
 
-def _is_id(value: object) -> bool:
-    """Whether a JSON value can be a token id, which tiktoken keeps in 32 bits."""
-    return type(value) is int and 0 <= value < 2**31
-
-
 def _assemble(
     vocab: dict[str, Any],
     merges: Merges,
@@ -155,7 +151,7 @@ def _assemble(
 def _check_ids(vocab: dict[str, Any], path: Path) -> None:
     owner: dict[int, str] = {}
     for token, token_id in vocab.items():
-        if not _is_id(token_id):
+        if not is_id(token_id):
             raise ValueError(f"{path}: the id of {token!r} is {token_id!r}, not an integer >= 0.")
         if owner.setdefault(token_id, token) != token:
             raise ValueError(f"{path}: {owner[token_id]!r} and {token!r} share the id {token_id}.")
@@ -333,7 +329,7 @@ def _marked_tokens(
     marked: dict[str, MarkedToken] = {}
     for where, token_id, entry in _entries(folder, whole, config):
         text = entry.get("content")
-        if not _is_id(token_id):
+        if not is_id(token_id):
             raise ValueError(
                 f"{where} gives {text!r:.60} the id {token_id!r}, not an integer >= 0."
             )

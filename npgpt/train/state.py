@@ -13,9 +13,10 @@ from collections.abc import Mapping
 from copy import copy
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any, NamedTuple, get_args, get_type_hints
+from typing import Any, NamedTuple, get_type_hints
 
 from npgpt.files.io import parse_json
+from npgpt.files.kinds import check_kinds
 from npgpt.files.safetensors_file import read_metadata, read_tensors, write_tensors
 from npgpt.models.gpt2.config import GPT2Config, param_shapes
 from npgpt.models.gpt2.model import GPT2
@@ -27,7 +28,7 @@ from npgpt.train.options import Settings, check_ranges
 
 STATE = "state.safetensors"
 PARTS = ("params", "first_moment", "second_moment")
-FACTS = {"step": int, "seconds": float, "settings": dict, "data": str}
+FACTS = {"step": int, "seconds": float, "settings": Mapping[str, Any], "data": str}
 
 
 class State(NamedTuple):
@@ -90,15 +91,7 @@ def _check_types(table: Mapping[str, Any], types: Mapping[str, Any], where: str)
             f"{where}: unknown or missing: {', '.join(differing)}; resume the run with the npgpt "
             "that began it."
         )
-    for name, kind in types.items():
-        if not any(_fits(table[name], each) for each in get_args(kind) or [kind]):
-            raise ValueError(f"{where}: {name} must not be {table[name]!r}.")
-
-
-def _fits(value: Any, kind: Any) -> bool:
-    if kind == list[str]:
-        return type(value) is list and all(type(each) is str for each in value)
-    return type(value) is kind or (kind is float and type(value) is int)
+    check_kinds(table, types, where)
 
 
 def _empty_model(raw: dict[str, Any], where: str) -> tuple[GPT2 | Llama, list[str]]:

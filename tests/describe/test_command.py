@@ -97,8 +97,11 @@ def test_a_bad_configuration_is_one_sentence_and_exit_2(refused, write_config, r
         ({"num_hidden_layers": 0}, "num_hidden_layers is 0"),
         ({"type_vocab_size": None}, "type_vocab_size is None"),
         ({"num_attention_heads": 7}, "hidden_size 768 cannot be cut"),
-        ({"hidden_act": ["gelu"]}, "hidden_act ['gelu'] is unknown"),
-        ({"tie_word_embeddings": "false"}, "tie_word_embeddings is 'false', not true or false."),
+        ({"hidden_act": ["gelu"]}, "hidden_act is ['gelu'], but must be one of"),
+        (
+            {"tie_word_embeddings": "false"},
+            "tie_word_embeddings is 'false', but must be true or false.",
+        ),
         ({"is_decoder": True}, "is_decoder is set"),
     ],
 )
@@ -114,10 +117,10 @@ def test_configurations_of_a_bert_that_are_refused(refused, write_config, raw, s
         ({"d_model": 512.0}, "d_model is 512.0, but must be a positive integer"),
         ({"decoder_layers": None}, "decoder_layers is None"),
         ({"encoder_attention_heads": 7}, "cannot be cut into encoder_attention_heads 7"),
-        ({"tie_word_embeddings": "no"}, "tie_word_embeddings is 'no', not true or false."),
-        ({"share_encoder_decoder_embeddings": 0}, "share_encoder_decoder_embeddings is 0, not"),
-        ({"bad_words_ids": 7}, "bad_words_ids is 7, but must be lists of ids"),
-        ({"bad_words_ids": [7]}, "bad_words_ids is [7], but must be lists of ids"),
+        ({"tie_word_embeddings": "no"}, "tie_word_embeddings is 'no', but must be true or false."),
+        ({"share_encoder_decoder_embeddings": 0}, "share_encoder_decoder_embeddings is 0, but"),
+        ({"bad_words_ids": 7}, "bad_words_ids is 7, but must be an array, each of it an array"),
+        ({"bad_words_ids": [7]}, "bad_words_ids is [7], but must be an array, each of it an array"),
         ({"normalize_before": True}, "normalize_before is set"),
     ],
 )

@@ -131,7 +131,7 @@ def test_from_pretrained_is_the_model_of_a_folder(tmp_path):
         ('{"n_head": 0}', "n_head is 0"),
         ('{"n_layer": -1}', "n_layer is -1"),
         ('{"n_embd": 10, "n_head": 3}', "n_embd 10 cannot be cut into n_head 3"),
-        ('{"activation_function": "swish"}', "activation_function 'swish' is unknown"),
+        ('{"activation_function": "swish"}', "activation_function is 'swish', but must be one of"),
         ('{"add_cross_attention": true}', "add_cross_attention"),
     ],
 )

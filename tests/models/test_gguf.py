@@ -152,7 +152,7 @@ def tensor(name, value):
         (put("llama.attention.key_length", 8), "turns a part of a head only"),
         (put("llama.rope.scaling.type", "yarn"), "rope_type 'yarn' is not offered"),
         (put("llama.rope.scaling.type", "longrope"), "rope_type 'longrope' is not offered"),
-        (put("llama.block_count", 2**32 - 1), "block_count is 4294967295, but the file has only"),
+        (put("llama.block_count", 2**31 - 1), "block_count is 2147483647, but the file has only"),
         *(
             (put(f"llama.{key}", value), rf"llama\.{key} is .*, but must be {kind}")
             for key, kind in (

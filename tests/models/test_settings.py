@@ -41,7 +41,7 @@ def refusal(architecture: str, /, **settings: Any) -> str:
 
 # What is said of wrong values -> the values, and the settings of each architecture.
 KINDS: dict[str, tuple[list[Any], dict[str, tuple[str, ...]]]] = {
-    "not true or false": (
+    "but must be true or false": (
         ["", None, 1],
         {
             **dict.fromkeys(CONFIGS, ("tie_word_embeddings",)),
@@ -61,20 +61,27 @@ KINDS: dict[str, tuple[list[Any], dict[str, tuple[str, ...]]]] = {
             "transformer": ("dropout", "attention_dropout"),
         },
     ),
-    "not a number >= 0": (
+    "but must be a number >= 0": (
         [-1e-5, math.nan, math.inf, "1e-5", None],
         {"gpt2": ("layer_norm_epsilon",), "llama": ("rms_norm_eps",), "bert": ("layer_norm_eps",)},
     ),
-    "not a number > 0": ([0, "x", math.inf], {"llama": ("rope_theta",)}),
-    "but must be an id, ids, or null": (
+    "but must be a number > 0": ([0, "x", math.inf], {"llama": ("rope_theta",)}),
+    "but must be an id, or an array of ids or null": (
         ["", "2", 2.0, [5, 2.0], [1, "a"]],
         dict.fromkeys(("gpt2", "llama", "transformer"), ("eos_token_id",)),
     ),
     "but must be the id of a token": (
         ["<pad>", 1.0, [1]],
-        {"transformer": ("pad_token_id", "bos_token_id", "decoder_start_token_id")},
+        {"transformer": ("decoder_start_token_id",)},
     ),
-    "but must be lists of ids": ([3, [3], [["a"]]], {"transformer": ("bad_words_ids",)}),
+    "but must be the id of a token or null": (
+        ["<pad>", 1.0, [1]],
+        {"transformer": ("pad_token_id", "bos_token_id")},
+    ),
+    "but must be an array, each of it an array, each of it the id of a token or null": (
+        [3, [3], [["a"]]],
+        {"transformer": ("bad_words_ids",)},
+    ),
 }
 
 
@@ -84,7 +91,8 @@ KINDS: dict[str, tuple[list[Any], dict[str, tuple[str, ...]]]] = {
 def test_sizes_are_positive_integers(architecture, name) -> None:
     for size in [0, -3, 2.0, "12", True] + [None] * (name not in NULLABLE):
         text = refusal(architecture, **{name: size})
-        assert text == f"{name} is {size!r}, but must be a positive integer."
+        null = " or null" * (name in NULLABLE)
+        assert text == f"{name} is {size!r}, but must be a positive integer{null}."
 
 
 @pytest.mark.parametrize("says", KINDS)
@@ -108,7 +116,7 @@ def test_an_unknown_activation_is_answered_by_the_known_ones(architecture, name,
     known = ", ".join((*ACTIVATIONS, *more))
     for value in ("mish", ["relu"], None):
         text = refusal(architecture, **{name: value})
-        assert text == f"{name} {value!r} is unknown; choose one of {known}."
+        assert text == f"{name} is {value!r}, but must be one of {known}."
 
 
 @pytest.mark.parametrize(

@@ -96,15 +96,18 @@ SETTINGS = r"state\.safetensors: 'settings'"
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"settings": {"lr": "fast"}}, f"{SETTINGS}: lr must not be 'fast'"),
-        ({"settings": {"special": 1}}, f"{SETTINGS}: special must not be 1"),
-        ({"settings": {"val": [1]}}, rf"{SETTINGS}: val must not be \[1\]"),
+        ({"settings": {"lr": "fast"}}, f"{SETTINGS}: lr is 'fast', but must be a finite number"),
+        ({"settings": {"special": 1}}, f"{SETTINGS}: special is 1, but must be true or false"),
+        (
+            {"settings": {"val": [1]}},
+            rf"{SETTINGS}: val is \[1\], but must be an array, each of it a text or null",
+        ),
         ({"settings": {"colour": "red"}}, f"{SETTINGS}: unknown or missing: colour; resume the"),
         ({"settings": {"steps": 0}}, r"state\.safetensors: --steps must be at least 1, but is 0"),
         ({"settings": {"dtype": "int"}}, r"state\.safetensors: --dtype must be one of float32, fl"),
-        ({"settings": []}, r"'facts': settings must not be \[\]"),
-        ({"step": "2"}, r"state\.safetensors: 'facts': step must not be '2'"),
-        ({"step": None}, r"'facts': step must not be None"),
+        ({"settings": []}, r"'facts': settings is \[\], but must be an object"),
+        ({"step": "2"}, r"state\.safetensors: 'facts': step is '2', but must be an integer"),
+        ({"step": None}, r"'facts': step is None, but must be an integer"),
         ({"place": "here"}, r"'facts': unknown or missing: place; resume the run with the npgpt"),
     ],
 )

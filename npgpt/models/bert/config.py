@@ -14,16 +14,8 @@ from typing import Any
 
 import numpy as np
 
-from npgpt.models.settings import (
-    Activation,
-    Flag,
-    NonNegative,
-    Probability,
-    Size,
-    as_raw,
-    check_heads,
-    read_settings,
-)
+from npgpt.files.kinds import NonNegative, Probability, Size
+from npgpt.models.settings import Activation, as_raw, check_heads, read_settings
 
 REFUSED = dict.fromkeys(("is_decoder", "add_cross_attention"), "this BERT only encodes")
 
@@ -41,7 +33,7 @@ class BERTConfig:
     type_vocab_size: Size = 2
     hidden_act: Activation = "gelu"
     layer_norm_eps: NonNegative = 1e-12
-    tie_word_embeddings: Flag = True
+    tie_word_embeddings: bool = True
     initializer_range: float = 0.02
     hidden_dropout_prob: Probability = 0.1
     attention_probs_dropout_prob: Probability = 0.1

@@ -13,17 +13,8 @@ from typing import Any
 
 import numpy as np
 
-from npgpt.models.settings import (
-    Activation,
-    Flag,
-    Ids,
-    NonNegative,
-    Probability,
-    Size,
-    as_raw,
-    check_heads,
-    read_settings,
-)
+from npgpt.files.kinds import Ids, NonNegative, Probability, Size
+from npgpt.models.settings import Activation, as_raw, check_heads, read_settings
 
 
 @dataclass(frozen=True)
@@ -40,7 +31,7 @@ class GPT2Config:
     layer_norm_epsilon: NonNegative = 1e-5
     scale_attn_weights: bool = True
     scale_attn_by_inverse_layer_idx: bool = False
-    tie_word_embeddings: Flag = True
+    tie_word_embeddings: bool = True
     initializer_range: float = 0.02
     embd_pdrop: Probability = 0.1
     attn_pdrop: Probability = 0.1

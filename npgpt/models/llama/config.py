@@ -13,19 +13,8 @@ from typing import Any
 
 import numpy as np
 
-from npgpt.models.settings import (
-    Activation,
-    Flag,
-    Ids,
-    NonNegative,
-    Positive,
-    Probability,
-    Size,
-    as_raw,
-    check_heads,
-    is_number,
-    read_settings,
-)
+from npgpt.files.kinds import Ids, NonNegative, Positive, Probability, Size, is_number
+from npgpt.models.settings import Activation, as_raw, check_heads, read_settings
 from npgpt.ops import rope
 
 # rope_type -> the numbers it needs besides rope_theta
@@ -59,7 +48,7 @@ class LlamaConfig:
     rms_norm_eps: NonNegative = 1e-6
     rope_theta: Positive = 10000.0
     rope_scaling: Mapping[str, Any] | None = None  # None: rope_type "default"
-    tie_word_embeddings: Flag = False
+    tie_word_embeddings: bool = False
     initializer_range: float = 0.02
     attention_dropout: Probability = 0.0
     bos_token_id: int | None = 1

@@ -14,19 +14,8 @@ from typing import Annotated, Any
 
 import numpy as np
 
-from npgpt.models.settings import (
-    Flag,
-    Id,
-    Ids,
-    Kind,
-    Probability,
-    Size,
-    as_raw,
-    check_heads,
-    is_id,
-    one_of,
-    read_settings,
-)
+from npgpt.files.kinds import AN_ID, Id, Ids, Probability, Size, array_of, one_of
+from npgpt.models.settings import as_raw, check_heads, read_settings
 from npgpt.ops.activation import ACTIVATIONS
 
 # What config.json means where it is silent; the paper's model has its values in TransformerConfig.
@@ -67,13 +56,7 @@ REFUSED = dict.fromkeys(
 FIRST_POSITION = 2  # the row of position 0 in BART's tables; the rows before it are never used
 
 
-def _are_words(value: Any) -> bool:
-    return isinstance(value, list) and all(
-        isinstance(word, list) and all(map(is_id, word)) for word in value
-    )
-
-
-Words = Annotated[list[list[int]], Kind(_are_words, "is {!r:.60}, but must be lists of ids")]
+Words = Annotated[list[list[int]], array_of(array_of(AN_ID))]
 
 
 @dataclass(frozen=True)
@@ -92,9 +75,9 @@ class TransformerConfig:
     encoder_ffn_dim: Size = 2048
     decoder_ffn_dim: Size = 2048
     activation_function: Annotated[str, one_of(*ACTIVATIONS, "swish")] = "relu"
-    scale_embedding: Flag = True
-    share_encoder_decoder_embeddings: Flag = True
-    tie_word_embeddings: Flag = True
+    scale_embedding: bool = True
+    share_encoder_decoder_embeddings: bool = True
+    tie_word_embeddings: bool = True
     dropout: Probability = 0.1
     attention_dropout: Probability = 0.0
     init_std: float = 0.02
