@@ -17,6 +17,7 @@ import numpy as np
 from numpy.typing import DTypeLike
 
 from npgpt.files.checkpoint import float_type, shortened, stored_tensors
+from npgpt.files.foreign import check_plain_names
 from npgpt.files.safetensors_file import Entry, map_tensor, read_tensor
 
 WRAPPERS = ("module", "_orig_mod")  # of DistributedDataParallel and torch.compile
@@ -72,10 +73,11 @@ class Copy(NamedTuple):
 def find_tensors(folder: Path, layout: Layout) -> Stored:
     """The tensors in a folder; reads headers only.
 
-    Raises FileNotFoundError where there are none, and ValueError for a damaged file or for two
-    tensors of one name.
+    Raises FileNotFoundError where there are none, and ValueError for a damaged file, for quantised
+    weights, or for two tensors of one name.
     """
     source, tensors = stored_tensors(folder)
+    check_plain_names(tensors, source)
     found = Stored(source, layout, {}, {})
     for origin, entry in tensors.items():
         name = layout.our_name(origin)
