@@ -39,6 +39,7 @@ class Layout(NamedTuple):
     optional: tuple[str, ...] = ()  # parameters that are zero where they are missing
     refused: Mapping[str, str] = {}  # the end of a name that this model cannot have -> why
     hints: Mapping[str, str] = {}  # parameter -> what to add where it is missing
+    keeps_others: bool = False  # whether tensors that are not used are saved again
 
     def is_matrix(self, name: str) -> bool:
         """Whether a parameter is stored [out, in]."""
@@ -46,12 +47,16 @@ class Layout(NamedTuple):
 
     def our_name(self, stored: str) -> str:
         """The parameter's name, from that of the stored tensor."""
-        name = ".".join(part for part in stored.split(".") if part not in WRAPPERS)
-        name = re.sub(rf"^({re.escape(self.prefix)})+", "", name)
+        name = re.sub(rf"^({re.escape(self.prefix)})+", "", unwrapped(stored))
         for old, new in self.old_names.items():
             if name.endswith(old):
                 name = name.removesuffix(old) + new
         return name
+
+
+def unwrapped(stored: str) -> str:
+    """A stored tensor's name without those of wrappers."""
+    return ".".join(part for part in stored.split(".") if part not in WRAPPERS)
 
 
 class Stored(NamedTuple):
@@ -202,8 +207,9 @@ def _check_extra(extra: list[str], stored: Stored, config: Any) -> None:
             if name.endswith(end):
                 raise ValueError(f"{source}: has {name!r}, but {reason}.")
     if extra:
+        kept = ", but kept on saving" if layout.keeps_others else ""
         warnings.warn(
-            f"{source}: not part of {layout.model} and not used: {shortened(extra)}.",
+            f"{source}: not part of {layout.model} and not used{kept}: {shortened(extra)}.",
             UserWarning,
             stacklevel=4,
         )
