@@ -1,5 +1,7 @@
 """What all commands share: UTF-8 texts, one sentence instead of a traceback, quiet endings.
 
+What a file says may be shown on a terminal, which must not obey it: see `escaped`.
+
 Tables, too, with columns of a terminal, where a Chinese character or an emoji takes two; those of
 ambiguous width count as one.
 """
@@ -17,7 +19,7 @@ import sys
 import unicodedata
 import warnings
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, TextIO
 
 import numpy as np
 
@@ -27,6 +29,10 @@ EXIT_INTERRUPTED = 130
 DEFAULT_MODEL = "weights/tales"  # ships with npgpt
 GAP = "  "  # between two columns
 DTYPES: dict[str, type[np.floating[Any]]] = {"float32": np.float32, "float64": np.float64}
+# What a terminal obeys instead of showing it: C0 but tab and line end, DEL, C1; and the characters
+# that turn the direction of what is written after them. As in JSON, which so stays JSON.
+CONTROLS = {*range(0x20), *range(0x7F, 0xA0), *range(0x202A, 0x202F), *range(0x2066, 0x206A)}
+ESCAPES = {code: f"\\u{code:04x}" for code in CONTROLS - {ord("\t"), ord("\n")}}
 # Parameters of glibc's mallopt, from its malloc.h.
 M_TRIM_THRESHOLD, M_TOP_PAD, M_MMAP_THRESHOLD = -1, -2, -3
 
@@ -35,7 +41,8 @@ def run(prog: str, main: Callable[[Sequence[str]], int], argv: Sequence[str] | N
     """Call `main` with the arguments and turn what may go wrong into an exit code.
 
     Bad input (ValueError, OSError, ImportError): its sentence on stderr, exit 2. Ctrl-C: exit 130.
-    A reader that has gone away (`| head`): quiet, exit 0. Output is UTF-8 whatever the locale.
+    A reader that has gone away (`| head`): quiet, exit 0. Output is UTF-8 whatever the locale, and
+    `escaped` where it goes to a terminal.
     """
     keep_freed_memory()
     for stream in (sys.stdout, sys.stderr):
@@ -43,7 +50,12 @@ def run(prog: str, main: Callable[[Sequence[str]], int], argv: Sequence[str] | N
             stream.reconfigure(encoding="utf-8", errors="replace")
     arguments = sys.argv[1:] if argv is None else argv
     showwarning = warnings.showwarning  # free-threaded Python's catch_warnings leaves it alone
-    with warnings.catch_warnings():
+    with (
+        warnings.catch_warnings(),
+        np.errstate(invalid="ignore"),  # inf - inf: whoever read the weights has said more
+        contextlib.redirect_stdout(_safe(sys.stdout)),
+        contextlib.redirect_stderr(_safe(sys.stderr, start="\r")),  # where a progress bar begins
+    ):
         warnings.showwarning = lambda message, *_, **__: _say(f"{prog}: warning: {message}")
         try:
             code = main(arguments)
@@ -171,6 +183,30 @@ def keep_freed_memory() -> bool:
     mallopt(M_TRIM_THRESHOLD, 2**31 - 1)
     mallopt(M_TOP_PAD, 1 << 24)
     return True
+
+
+def escaped(text: str) -> str:
+    r"""The text with what a terminal would obey as \u001b and the like; lines and tabs stay."""
+    return text.translate(ESCAPES)
+
+
+class _Terminal:
+    """A terminal's stream whose `write` escapes, but for the `start` of what is written."""
+
+    def __init__(self, stream: TextIO, start: str) -> None:
+        self._stream, self._start = stream, start
+
+    def write(self, text: str) -> int:
+        start = self._start if text.startswith(self._start) else ""
+        self._stream.write(start + escaped(text.removeprefix(start)))
+        return len(text)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._stream, name)
+
+
+def _safe(stream: TextIO | None, start: str = "") -> Any:
+    return stream if stream is None or not stream.isatty() else _Terminal(stream, start)
 
 
 def width(text: str) -> int:

@@ -19,7 +19,7 @@ from npgpt.cli import left, width
 from npgpt.files.hub import Files
 from npgpt.models.auto import find_supported, from_pretrained
 from npgpt.models.bert.model import BERT
-from npgpt.ops.softmax import softmax_forward
+from npgpt.ops.softmax import check_logits, softmax_forward
 from npgpt.text.word_pieces import WordPieces, load_word_pieces
 
 PROG = "npgpt.fill_mask"
@@ -71,13 +71,15 @@ def fill_masks(
             not proposed, though their share of the probability stays theirs. None: all rows.
 
     Raises:
-        ValueError: ids that the model cannot read; a model without an MLM head.
+        ValueError: ids that the model cannot read; a model without an MLM head; logits that are not
+            finite.
     """
     logits = model(np.asarray(ids))  # [T, V]
     rows = np.arange(logits.shape[-1])
     known = rows if tokens is None else np.intersect1d(rows, [*tokens])
     found = {}
     for position in np.flatnonzero(np.asarray(ids) == mask_id):
+        check_logits(logits[position])
         probs, _ = softmax_forward(logits[position].astype(np.float64), axis=-1)
         best = known[np.argsort(-probs[known], kind="stable")][:top_k]
         found[int(position)] = [Candidate(int(token), float(probs[token])) for token in best]

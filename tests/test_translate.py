@@ -109,7 +109,7 @@ def test_models_that_do_not_translate(run, rng, tmp_path) -> None:
     random_transformer(rng, model_type="bart").save_pretrained(tmp_path / "bart")
     code, _, err = run("a", "--model", tmp_path / "bart")
     assert (code, err.count("\n")) == (2, 1)
-    assert "is a bart, whose vocabulary is not read here; give --ids." in err
+    assert "is a bart, whose vocabulary is not read here; token ids need none." in err
 
 
 @pytest.mark.real

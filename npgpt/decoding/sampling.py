@@ -8,6 +8,7 @@ from __future__ import annotations
 import numpy as np
 
 from npgpt.decoding.arguments import real_number, whole_number
+from npgpt.ops.softmax import check_logits
 
 
 def check_settings(temperature: float, top_k: int | None, top_p: float | None) -> None:
@@ -67,8 +68,7 @@ def sample(
     Raises:
         ValueError: a logit is NaN or +∞.
     """
-    if not logits.max() < np.inf:
-        raise ValueError("the logits are not finite: the weights are broken.")
+    check_logits(logits)
     if temperature == 0:
         return int(logits.argmax())
     probs = next_token_probs(logits, temperature=temperature, top_k=top_k, top_p=top_p)

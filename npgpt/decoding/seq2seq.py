@@ -16,7 +16,7 @@ from npgpt.decoding.arguments import flag, real_number, whole_number
 from npgpt.decoding.causal import as_ids
 from npgpt.decoding.kv_cache import KVCache
 from npgpt.ops.lookup import check_ids, check_mask
-from npgpt.ops.softmax import log_softmax
+from npgpt.ops.softmax import check_logits, log_softmax
 
 CrossKV = list[tuple[np.ndarray, np.ndarray]]  # of every decoder layer
 
@@ -84,7 +84,7 @@ def generate(
         start token, with the end-of-text that ended them.
 
     Raises:
-        ValueError: bad settings; ids that cannot be read.
+        ValueError: bad settings; ids that cannot be read; logits that are not finite.
     """
     settings = _search_settings(
         model.config, max_new_tokens, num_beams, length_penalty, early_stopping, use_cache
@@ -156,6 +156,7 @@ def _greedy(
     ended = np.zeros(batch, bool)
     for n in range(settings.max_new_tokens):
         logits = model.decode(text if kv is None else text[..., -1:], cross_kv, mask, kv)
+        check_logits(logits)
         token = _restricted(logits, n, settings).argmax(axis=-1)
         text = np.concatenate([text, token[..., None]], axis=-1)
         ended |= np.isin(token, settings.stops)
@@ -182,6 +183,7 @@ def _beam_search(
     ended: list[tuple[float, list[int]]] = []  # best first, K at most
     for n in range(settings.max_new_tokens):
         logits = model.decode(text if kv is None else text[:, -1:], cross_kv, mask, kv)
+        check_logits(logits)
         # In float64 whatever the model's dtype: many of them are added up.
         log_probs = _restricted(log_softmax(logits.astype(np.float64)), n, settings)
         log_probs = log_softmax(log_probs) if settings.renormalize else log_probs

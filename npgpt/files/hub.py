@@ -21,13 +21,12 @@ from npgpt.files.checkpoint import (
     COMPANIONS,
     CONFIG,
     GENERATION_CONFIG,
-    INDEX,
     TOKENIZER_FILES,
     VOCABULARY,
-    WEIGHTS,
     read_index,
     shortened,
 )
+from npgpt.files.foreign import INDEX, WEIGHTS, kind_of
 from npgpt.files.io import expanded, path_text
 
 Files = Literal["model", "tokenizer", "config", "spm"]
@@ -102,8 +101,10 @@ def _find_folder(name: str, revision: str | None) -> Path | None:
                 warnings.warn(text, UserWarning, stacklevel=3)
             return folder
     if Path(name).is_file():
-        raise ValueError(f"{name!r} is a file; name the folder that it is in.")
-    if name.startswith("weights/") or not HUB_ID.fullmatch(name):
+        kind = None if name.endswith(".safetensors") else kind_of([Path(name).name])
+        what = f"is {kind[1]}" if kind else "is a file; name the folder that it is in"
+        raise ValueError(f"{name!r} {what}.")
+    if name.startswith("weights/") or name.endswith(".safetensors") or not HUB_ID.fullmatch(name):
         looked = ", ".join(dict.fromkeys(str(folder) for folder in candidates))
         raise FileNotFoundError(f"There is no model {name!r}: looked for the folder {looked}.")
     return None
@@ -363,6 +364,11 @@ def _absent(repo_id: str, file: str) -> Absent:
         return Absent(
             f"{repo_id!r} has no {WEIGHTS} on the hub: if it has a pickle (pytorch_model.bin), "
             "which is never opened here, convert to safetensors as transformers does on saving."
+        )
+    if file == CONFIG:
+        return Absent(
+            f"{repo_id!r} has no {CONFIG} on the hub: if it has a .gguf, download and name that; "
+            "if it is an adapter (LoRA), merge it into its base model first."
         )
     return Absent(f"{repo_id!r} has no {file} on the hub.")
 

@@ -151,6 +151,8 @@ def _sample(run: Run, prompt: list[int], step: int) -> str:
         seed=run.settings.seed + step,
         allowed=decodable_ids(run.tokenizer, run.model.rows),
         slide=True,
+        # A cache cannot follow angles that change with the length of the text.
+        use_cache=getattr(run.model.config, "rope_type", None) != "dynamic",
     )
     ids = [token for token in [*prompt, *new] if token != run.end_of_text]
     return f"--- sample after step {step}\n{run.tokenizer.decode(ids)}\n---"

@@ -172,7 +172,7 @@ def test_missing_files_are_named(tmp_path):
 def test_a_pickle_is_refused_unopened(tmp_path, name):
     (tmp_path / "config.json").write_text("{}", encoding="utf-8")
     (tmp_path / name).write_bytes(b"cos\nsystem\n(S'touch opened'\ntR.")
-    with pytest.raises(ValueError, match=rf"only as a pickle \({name}\).*convert to safetensors"):
+    with pytest.raises(FileNotFoundError, match=rf"{name} is a pickle.*convert it to safetensors"):
         load_checkpoint(tmp_path)
 
 

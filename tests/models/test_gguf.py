@@ -207,9 +207,8 @@ def test_a_damaged_file(rng, tmp_path, begin, end, new, sentence) -> None:
 def test_a_folder_with_such_a_file_tells_its_name(rng, tmp_path) -> None:
     random_llama(rng, np.float32).save_pretrained(tmp_path)
     (tmp_path / "model.safetensors").rename(tmp_path / "model.gguf")
-    with pytest.raises(
-        FileNotFoundError, match=r"neither .*; to read model\.gguf, name that file\."
-    ):
+    sentence = r"neither .*; its model\.gguf is a model by itself: name that file\."
+    with pytest.raises(FileNotFoundError, match=sentence):
         npgpt.from_pretrained(tmp_path)
 
 

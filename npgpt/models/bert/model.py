@@ -167,9 +167,15 @@ class BERT(Model):
         config: sizes and options.
         params: name -> array, the names of the Hugging Face checkpoint without `bert.`. Those of
             the pooler (`pooler.…`), the MLM head (`cls.predictions.…`), or both may be absent.
+        others: tensors of the file that this model does not use, such as a classifier's, under
+            their names there; saved again as they are.
     """
 
     config: BERTConfig
+
+    def __init__(self, config: BERTConfig, params: Params, others: Params | None = None) -> None:
+        super().__init__(config, params)
+        self.others = others or {}
 
     def __call__(
         self, ids: Any, attention_mask: Any = None, token_type_ids: Any = None
@@ -324,7 +330,7 @@ class BERT(Model):
         return super().num_params() - (0 if embeddings else self.params[POSITIONS].size)
 
     def _save(self, folder: str | os.PathLike[str], **options: Any) -> None:
-        save_bert(folder, self.config, self.params, **options)
+        save_bert(folder, self.config, self.params, self.others, **options)
 
     def _sizes(self) -> str:
         c = self.config
