@@ -100,6 +100,12 @@ def add_model(
     add("--dtype", choices=DTYPES, default="float32")
 
 
+def add_text(parser: argparse.ArgumentParser, help: str, name: str = "text") -> None:
+    """The text that a command reads, which may be left out."""
+    help += '; "-" reads stdin'
+    parser.add_argument(name, nargs="?", type=text, metavar=name.upper(), help=help)
+
+
 def check_text_or_ids(text: str | None, ids: str | None, what: str = "text") -> None:
     """ValueError unless exactly one of the two is given."""
     if (text is None) == (ids is None):

@@ -138,20 +138,9 @@ def _parser() -> argparse.ArgumentParser:
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     add = parser.add_argument
-    add(
-        "text",
-        nargs="?",
-        type=cli.text,
-        metavar="TEXT",
-        help='the text to compare on; "-" reads stdin',
-    )
+    cli.add_text(parser, "the text to compare on")
     add("--ids", metavar="IDS", help="token ids instead of a text; default: those in the file")
-    add(
-        "--target",
-        type=cli.text,
-        metavar="TEXT",
-        help="encoder-decoder: the text to predict; TEXT is the source",
-    )
+    add("--target", type=cli.text, help="encoder-decoder: the text to predict; TEXT is the source")
     add("--target-ids", metavar="IDS", help="the target as ids, its end included")
     cli.add_model(parser)
     add("--against", metavar="hf|FILE", help="transformers, or a .safetensors or .npz of stations")
