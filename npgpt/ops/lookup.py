@@ -60,7 +60,7 @@ def lookup_backward(
 
 def check_rows(ids: np.ndarray, table: np.ndarray, what: str) -> None:
     """Raise ValueError, naming the first offender, unless each id is an integer with a row."""
-    _check_integers(ids, f"{what}s")
+    check_integers(ids, f"{what}s")
     wrong = (ids < 0) | (ids >= len(table))
     if wrong.any():
         where = tuple(int(i) for i in np.argwhere(wrong)[0])
@@ -80,7 +80,7 @@ def check_ids(ids: Any, name: str = "token ids") -> np.ndarray:
     if ids.ndim not in (1, 2) or ids.size == 0:
         shape = [*ids.shape]
         raise ValueError(f"{name} must be [T] or [B, T] and not empty, but have shape {shape}.")
-    _check_integers(ids, name)
+    check_integers(ids, name)
     if ids.dtype == np.uint64 and ids.max() > np.iinfo(np.int64).max:
         raise ValueError(f"{name} must be below 2^63, but {ids.max()} is among them.")
     return ids.astype(np.int64, copy=False)
@@ -109,6 +109,7 @@ def as_array(value: Any, name: str) -> np.ndarray:
         raise ValueError(f"{name} must be an array, or lists that are equally long.") from error
 
 
-def _check_integers(ids: np.ndarray, name: str) -> None:
+def check_integers(ids: np.ndarray, name: str) -> None:
+    """Raise ValueError unless the dtype is one of integers; bool and spans of time are none."""
     if ids.dtype.kind not in "iu":
         raise ValueError(f"{name} must be integers, but have dtype {ids.dtype}.")

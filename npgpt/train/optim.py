@@ -17,6 +17,8 @@ from npgpt.models.common import Params
 from npgpt.ops import threads
 from npgpt.ops.chunks import SIZE, chunks
 
+BELOW_1 = math.nextafter(1, 0)
+
 
 class AdamWState(NamedTuple):
     """Both moments of every gradient, keyed, shaped and typed like the parameters."""
@@ -67,10 +69,12 @@ def adamw_step(
         weight_decay: λ, of the parameters of which `decays` is true.
 
     Raises:
-        ValueError: a step below 1, a rate below 0; a parameter does not lie in C order, so that it
-            has no flat view to update.
+        ValueError: a step below 1, a rate below 0, a β outside [0, 1); gradients of another shape;
+            a parameter does not lie in C order, so that it has no flat view to update.
     """
     step, lr = whole_number("step", step, 1), real_number("lr", lr, 0)
+    weight_decay, eps = real_number("weight_decay", weight_decay, 0), real_number("eps", eps, 0)
+    beta1, beta2 = real_number("beta1", beta1, 0, BELOW_1), real_number("beta2", beta2, 0, BELOW_1)
     correction1, correction2 = 1 - beta1**step, math.sqrt(1 - beta2**step)
 
     def update(name: str) -> None:
@@ -95,6 +99,11 @@ def adamw_step(
 
     for name in params:
         arrays = (params[name], state.first[name], state.second[name])
+        if grads[name].shape != params[name].shape:
+            raise ValueError(
+                f"the gradient of {name!r} has shape {[*grads[name].shape]}, the parameter "
+                f"{[*params[name].shape]}."
+            )
         if not all(array.flags.c_contiguous for array in arrays):
             raise ValueError(f"{name!r} does not lie in C order; train on a copy that does.")
     # The largest first, so that no thread is left alone with one at the end.
