@@ -39,7 +39,8 @@ def next_token_probs(
     """
     scaled = logits.astype(np.float64)
     scaled -= scaled.max()
-    probs = np.exp(scaled / temperature)
+    with np.errstate(over="ignore"):  # by a temperature near 0: -∞, as it should be
+        probs = np.exp(scaled / temperature)
     order = np.argsort(-scaled, kind="stable")  # likeliest first
     if top_k:
         probs[order[top_k:]] = 0

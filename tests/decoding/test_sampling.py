@@ -133,6 +133,12 @@ def test_the_logits_are_not_changed() -> None:
     np.testing.assert_array_equal(logits, np.log(P))
 
 
+@pytest.mark.parametrize("temperature", [1e-300, 1e-320, 5e-324])
+def test_the_smallest_temperatures_leave_the_likeliest_only(temperature) -> None:
+    probs = next_token_probs(np.array([1.0, 9.0, -50.0]), temperature=temperature)
+    assert probs.tolist() == [0, 1, 0]
+
+
 @pytest.mark.parametrize("broken", [np.nan, np.inf])
 @pytest.mark.parametrize("temperature", [0.0, 1.0])
 def test_broken_logits_are_an_error(broken, temperature) -> None:
