@@ -103,7 +103,7 @@ def _find_config(name: str) -> Config:
     path = expanded(name)
     if name.endswith(".json") and not path.is_file():
         raise FileNotFoundError(f"there is no file {name}; name a config.json or a model.")
-    if not path.is_file() or name.endswith(".gguf"):
+    if not name.endswith(".json"):
         place = find_supported("describe", name, files=("config",))
         if place.suffix == ".gguf":
             return gguf_config(read_gguf_header(place))

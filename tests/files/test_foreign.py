@@ -93,6 +93,14 @@ def test_a_file_named_itself(tmp_path, name) -> None:
     assert text.startswith(f"{str(tmp_path / name)!r} {words}")
 
 
+def test_describe_does_not_take_weights_for_a_configuration(tmp_path, run_command) -> None:
+    path = tmp_path / "model.safetensors"
+    path.write_bytes(b"")
+    code, out, err = run_command(module_of("describe"), path)
+    assert (code, out) == (2, "")
+    assert err.endswith(f"'{path}' is a file; name the folder that it is in.\n")
+
+
 def test_a_missing_file_is_not_asked_of_the_hub(tmp_path, monkeypatch) -> None:
     monkeypatch.chdir(tmp_path)
     for name in ("model.safetensors", "folder/model.safetensors"):
