@@ -107,3 +107,9 @@ def test_a_batch_slides_as_its_rows_do(rng) -> None:
     model, ids = random_gpt2(rng), rng.integers(0, V, (2, 6))
     batch = text(model, ids, 20, slide=True)
     assert np.transpose(batch).tolist() == [text(model, row, 20, slide=True) for row in ids]
+
+
+def test_seed_0_is_a_seed(rng) -> None:
+    model = random_gpt2(rng)
+    first, again = (text(model, [3], 10, seed=0, temperature=2.0) for _ in range(2))
+    assert first == again
