@@ -138,3 +138,9 @@ def test_a_batch_that_is_sampled_slides_as_its_rows_do(rng, use_cache) -> None:
     options = {"attention_mask": mask, "slide": True, "seed": 3, "use_cache": use_cache}
     batch = text(model, ids, 30, **options, **SAMPLING)
     assert np.array(batch).tolist() == want
+
+
+def test_seed_0_is_a_seed(rng) -> None:
+    model = random_gpt2(rng)
+    first, again = (text(model, [3], 10, seed=0, temperature=2.0) for _ in range(2))
+    assert first == again

@@ -123,6 +123,8 @@ def test_the_first_token_whose_running_total_exceeds_the_draw() -> None:
     assert drawn == [0, 0, 1, 1, 2]
     only_last = np.array([-np.inf, -np.inf, 0.0])
     assert sample(only_last, Fixed(0.0), temperature=1.0) == 2  # never one of probability 0
+    tenths = np.zeros(10)  # which add up to less than the largest draw
+    assert sample(tenths, Fixed(1 - 2**-53), temperature=1.0) == 9
     only_first = np.array([0.0, -np.inf, -np.inf])
     assert sample(only_first, Fixed(1 - 2**-53), temperature=1.0) == 0
 
