@@ -19,7 +19,7 @@ from npgpt import cli
 from npgpt.decoding.causal import end_of_text_ids
 from npgpt.files.checkpoint import GENERATION_CONFIG
 from npgpt.files.hub import companions, find_model
-from npgpt.files.io import clear_litter, replacing
+from npgpt.files.io import replacing
 from npgpt.models.auto import find_supported, from_pretrained
 from npgpt.models.gpt2.config import GPT2Config, init_params
 from npgpt.models.gpt2.model import GPT2
@@ -76,7 +76,6 @@ def prepare(folder: Path, given: Mapping[str, Any], resume: bool) -> Run:
             raise ValueError(
                 f"{folder} holds a run; go on with --resume, or choose another folder for --out."
             )
-        clear_litter(folder)
         return _resumed(folder, given)
     if taken := [name for name in ("model.safetensors", LOG) if (folder / name).exists()]:
         raise ValueError(
@@ -107,7 +106,6 @@ def _new(folder: Path, given: Mapping[str, Any]) -> Run:
     texts = _read_texts(files, settings, tokenizer, end_of_text)
     _check_texts(texts, settings, model.rows)
     folder.mkdir(parents=True, exist_ok=True)
-    clear_litter(folder)  # of a run that was killed before its first save
     write_vocabulary(folder, source, generation_config=settings.vocab_from is None)
     _keep_texts(folder, texts, corpus.source_key(tokenizer, settings.special, *files))
     optimizer = new_adamw_state(model.params)
