@@ -68,7 +68,7 @@ def _rank_zero(run: Run, ranks: Ranks | None = None) -> int:
             _train(run, prompt, log, caught, ranks)
         except FloatingPointError as error:
             print(
-                f"{PROG}: stopped, no longer finite at {error}. {run.folder / STATE} keeps the "
+                f"{PROG}: stopped, {error}. {run.folder / STATE} keeps the "
                 "last state that was saved; start anew with a smaller --lr, or with --clip.",
                 file=sys.stderr,
             )
