@@ -9,11 +9,13 @@ from __future__ import annotations
 import argparse
 import ctypes
 import os
+import signal
 import sys
 import unicodedata
 import warnings
 from collections.abc import Callable, Sequence
-from typing import Any
+from pathlib import Path
+from typing import Any, TextIO
 
 import numpy as np
 
@@ -34,6 +36,7 @@ def run(prog: str, main: Callable[[Sequence[str]], int], argv: Sequence[str] | N
     A reader that has gone away (`| head`): quiet, exit 0. Text is UTF-8 whatever the locale.
     """
     keep_freed_memory()
+    sys.stdout, sys.stderr = sys.stdout or _nowhere(), sys.stderr or _nowhere()
     for stream in (sys.stdin, sys.stdout, sys.stderr):
         if hasattr(stream, "reconfigure"):
             stream.reconfigure(encoding="utf-8", errors="replace")
@@ -41,6 +44,8 @@ def run(prog: str, main: Callable[[Sequence[str]], int], argv: Sequence[str] | N
     with warnings.catch_warnings():
         warnings.showwarning = lambda message, *_, **__: _say(f"{prog}: warning: {message}")
         try:
+            if signal.getsignal(signal.SIGINT) is signal.SIG_DFL:  # by `npgpt/__init__.py`
+                signal.signal(signal.SIGINT, signal.default_int_handler)
             code = main(arguments)
             sys.stdout.flush()
             return code
@@ -80,7 +85,11 @@ def check_text_or_ids(text: str | None, ids: str | None, what: str = "text") -> 
 
 def text_or_stdin(given: str) -> str:
     """The argument itself, or all of stdin for "-"."""
-    return sys.stdin.read() if given == "-" else given
+    if given != "-":
+        return given
+    if sys.stdin is None:
+        raise ValueError('stdin is closed, so there is nothing to read for "-".')
+    return sys.stdin.read()
 
 
 def parse_ids(text: str) -> list[int]:
@@ -182,6 +191,11 @@ def _as_utf8(argument: Any) -> str:
         return os.fsencode(argument).decode("utf-8", errors="replace")
     except UnicodeEncodeError:
         return str(argument)
+
+
+def _nowhere() -> TextIO:
+    """In place of a stream that is closed (`>&-`)."""
+    return Path(os.devnull).open("w")
 
 
 def _say(sentence: str) -> None:
