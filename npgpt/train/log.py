@@ -101,7 +101,7 @@ def plot_log(folder: Path) -> bool:
     try:
         _draw(read_log(folder), folder / PLOT)
     except Exception as error:
-        warnings.warn(f"{PLOT} was not drawn: {error}", UserWarning, stacklevel=2)
+        warnings.warn(f"{folder / PLOT} was not drawn: {error}", UserWarning, stacklevel=2)
     return True
 
 

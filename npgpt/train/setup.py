@@ -17,10 +17,11 @@ import numpy as np
 
 from npgpt import cli
 from npgpt.decoding.causal import end_of_text_ids
-from npgpt.files.checkpoint import GENERATION_CONFIG
+from npgpt.files.checkpoint import GENERATION_CONFIG, shortened
 from npgpt.files.hub import companions, find_model
 from npgpt.files.io import alone_in, replacing
 from npgpt.files.safetensors_file import read_metadata, read_tensors, write_tensors
+from npgpt.files.tensors import broken_names
 from npgpt.models.auto import find_supported, from_pretrained
 from npgpt.models.gpt2.config import GPT2Config, init_params
 from npgpt.models.gpt2.model import GPT2
@@ -171,6 +172,11 @@ def _initial_model(settings: Settings, name: str) -> GPT2 | Llama:
             f"is the file {place}."
         )
     model: GPT2 | Llama = from_pretrained(place, dtype=cli.DTYPES[settings.dtype])
+    if broken := broken_names(model.params):
+        raise ValueError(
+            f"{name!r} has NaN or infinite values in {shortened(broken)}, which training would "
+            "only spread; start from another copy."
+        )
     if isinstance(model, Llama):
         model.config = replace(model.config, attention_dropout=settings.dropout)
     else:
