@@ -15,10 +15,12 @@ import ctypes
 import errno
 import io
 import os
+import signal
 import sys
 import unicodedata
 import warnings
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import Any, TextIO
 
 import numpy as np
@@ -45,6 +47,7 @@ def run(prog: str, main: Callable[[Sequence[str]], int], argv: Sequence[str] | N
     `escaped` where it goes to a terminal.
     """
     keep_freed_memory()
+    sys.stdout, sys.stderr = sys.stdout or _nowhere(), sys.stderr or _nowhere()
     for stream in (sys.stdout, sys.stderr):
         if hasattr(stream, "reconfigure"):
             stream.reconfigure(encoding="utf-8", errors="replace")
@@ -58,6 +61,8 @@ def run(prog: str, main: Callable[[Sequence[str]], int], argv: Sequence[str] | N
     ):
         warnings.showwarning = lambda message, *_, **__: _say(f"{prog}: warning: {message}")
         try:
+            if signal.getsignal(signal.SIGINT) is signal.SIG_DFL:  # by `npgpt/__init__.py`
+                signal.signal(signal.SIGINT, signal.default_int_handler)
             code = main(arguments)
             sys.stdout.flush()
             return code
@@ -269,6 +274,11 @@ def filled(words: Sequence[str], columns: int, gap: int = 2) -> list[list[str]]:
             used = width(word)
         lines[-1].append(word)
     return lines
+
+
+def _nowhere() -> TextIO:
+    """In place of a stream that is closed (`>&-`)."""
+    return Path(os.devnull).open("w")
 
 
 def _say(sentence: str) -> None:

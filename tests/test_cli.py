@@ -1,4 +1,4 @@
-"""What all commands share: texts, endings, columns, freed memory that is kept."""
+"""What all commands share: texts, endings, columns, kept memory, streams, Ctrl-C."""
 
 from __future__ import annotations
 
@@ -7,14 +7,18 @@ import contextlib
 import ctypes
 import errno
 import io
+import os
+import signal
 import subprocess
 import sys
 import textwrap
 import warnings
+from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
 
+import npgpt
 from npgpt import cli
 from npgpt.cli import cut, left, right, table, width
 
@@ -207,3 +211,63 @@ def test_glibc_is_asked_for_less_where_it_refuses(monkeypatch, most) -> None:
     asked = [value for name, value in told if name == cli.M_MMAP_THRESHOLD]
     assert asked == ([2**31 - 1] if most == 2**31 else [2**31 - 1, 1 << 25])
     assert len(told) == len(asked) + (2 if most else 0)
+
+
+def test_closed_streams_are_no_traceback(monkeypatch, capsys):
+    for name in ("stdout", "stderr", "stdin"):
+        monkeypatch.setattr(sys, name, None)
+
+    def main(argv):
+        print("lost")
+        return 0 if argv == [] else len(cli.text_or_stdin(argv[0]))
+
+    assert cli.run("prog", main, []) == 0
+    sys.stderr.close()
+    monkeypatch.setattr(sys, "stderr", stderr := io.StringIO())
+    assert cli.run("prog", main, ["-"]) == cli.EXIT_BAD_INPUT
+    assert stderr.getvalue().startswith("prog: error: stdin is closed, so there is nothing to read")
+    sys.stdout.close()
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="Windows has no such signals")
+@pytest.mark.parametrize(
+    ("command", "quiet"),
+    [
+        (["-m", "npgpt.describe"], True),
+        (["-m", "npgpt", "describe"], True),
+        (["{folder}/npgpt", "describe"], True),
+        (["{folder}/other"], False),
+        (["-m", "other", "npgpt"], False),
+    ],
+)
+def test_ctrl_c_during_the_imports_of_a_command(tmp_path, command, quiet):
+    """It comes when NumPy is imported; a program that is not npgpt keeps its traceback."""
+    (tmp_path / "numpy.py").write_text("import signal; signal.raise_signal(signal.SIGINT)")
+    (tmp_path / "npgpt").write_text("import npgpt.__main__")
+    for name in ("other", "other.py"):
+        (tmp_path / name).write_text("import npgpt")
+    words = [word.format(folder=tmp_path) for word in command]
+    path = os.pathsep.join([str(tmp_path), str(Path(npgpt.__file__).parents[1])])
+    run = subprocess.run(
+        [sys.executable, *words],
+        env={**os.environ, "PYTHONPATH": path},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert run.returncode == -signal.SIGINT
+    assert ("KeyboardInterrupt" in run.stderr) is not quiet
+    assert (run.stderr == "") is quiet
+
+
+def test_ctrl_c_is_ours_again_once_a_command_runs():
+    def main(argv):
+        signal.raise_signal(signal.SIGINT)
+        return 0
+
+    before = signal.signal(signal.SIGINT, signal.SIG_DFL)
+    try:
+        assert cli.run("prog", main, []) == cli.EXIT_INTERRUPTED
+        assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+    finally:
+        signal.signal(signal.SIGINT, before)

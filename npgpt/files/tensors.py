@@ -229,9 +229,15 @@ def _check_copy(
 
 
 def broken_names(params: Mapping[str, np.ndarray]) -> list[str]:
-    """The parameters with a value that is NaN or infinite."""
-    # min and max are NaN where any value is, and need no second array.
-    return [name for name, a in params.items() if not np.isfinite([a.min(), a.max()]).all()]
+    """The arrays with a value that is NaN or infinite.
+
+    A sum of squares is finite only if all values are, and costs little; where it is not, perhaps
+    because it is itself too large, each value is looked at.
+    """
+    with np.errstate(over="ignore", invalid="ignore"):
+        squares = {name: np.dot(a.reshape(-1), a.reshape(-1)) for name, a in params.items()}
+    suspects = [name for name, square in squares.items() if not np.isfinite(square)]
+    return [name for name in suspects if not np.isfinite(params[name]).all()]
 
 
 def warn_of_broken(params: Mapping[str, np.ndarray], source: Path) -> None:

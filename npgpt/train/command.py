@@ -1,8 +1,8 @@
 """python -m npgpt.train --data TEXT --out DIR: train a GPT-2, from scratch or from a checkpoint.
 
 Progress goes to stderr, evaluations and samples to stdout, every step to DIR/log.csv. Exit code 0
-when the run is finished or its time is up, 1 when the loss is no longer finite, 2 for bad input,
-130 after Ctrl-C (which finishes the step and saves; a second one does not wait).
+when the run is finished or its time is up, 1 when it diverges, 2 for bad input, 130 after Ctrl-C
+(which finishes the step and saves; a second one does not wait).
 """
 
 from __future__ import annotations
@@ -26,14 +26,15 @@ from npgpt.train.log import (
     plot_log,
     progress_bar,
     progress_text,
+    readers_may_leave,
     say,
     write_row,
 )
 from npgpt.train.mpi import Ranks
-from npgpt.train.options import parser
+from npgpt.train.options import Settings, parser
 from npgpt.train.setup import Run, prepare
 from npgpt.train.state import STATE, export_model
-from npgpt.train.steps import Report, evaluate_held_out, training_steps
+from npgpt.train.steps import Report, check_useful, evaluate_held_out, training_steps
 from npgpt.train.windows import windows_per_epoch
 
 PROG = "npgpt.train"
@@ -47,13 +48,15 @@ def main(argv: Sequence[str]) -> int:
     folder, resume = expanded(given.pop("out")), given.pop("resume", False)
     ranks = mpi.connect()
     given["ranks"] = 1 if ranks is None else ranks.size
-    if ranks is None:
-        return _rank_zero(prepare(folder, given, resume))
-    run = ranks.first_then_others(
-        lambda: prepare(folder, given, resume), lambda: prepare(folder, given, resume=True)
-    )
-    with ranks.all_or_none(PROG):
-        return _rank_zero(run, ranks) if ranks.rank == 0 else _worker(run, ranks)
+    with readers_may_leave(), contextlib.ExitStack() as held:
+        if ranks is None:
+            return _rank_zero(prepare(folder, given, resume, held))
+        run = ranks.first_then_others(
+            lambda: prepare(folder, given, resume, held),
+            lambda: prepare(folder, given, resume=True),
+        )
+        with ranks.all_or_none(PROG):
+            return _rank_zero(run, ranks) if ranks.rank == 0 else _worker(run, ranks)
 
 
 def _rank_zero(run: Run, ranks: Ranks | None = None) -> int:
@@ -68,8 +71,8 @@ def _rank_zero(run: Run, ranks: Ranks | None = None) -> int:
             _train(run, prompt, log, caught, ranks)
         except FloatingPointError as error:
             print(
-                f"{PROG}: stopped, no longer finite at {error}. {run.folder / STATE} keeps the "
-                "last state that was saved; start anew with a smaller --lr, or with --clip.",
+                f"{PROG}: stopped, {error}. {run.folder / STATE} keeps the last state that was "
+                "saved; start anew with a smaller --lr, a longer --warmup, or with --clip.",
                 file=sys.stderr,
             )
             return EXIT_DIVERGED
@@ -80,7 +83,9 @@ def _worker(run: Run, ranks: Ranks) -> int:
     """The steps of a rank that writes nothing; returns the exit code."""
     with _stop_signals() as caught:
         try:
-            for _ in _steps(run, ranks):
+            for report in _steps(run, ranks):
+                if _pauses(run.settings, report.step):
+                    _check_useful(run, report.step)
                 if ranks.any(bool(caught)):
                     break
         except FloatingPointError:
@@ -103,6 +108,8 @@ def _train(
         for report in _steps(run, ranks):
             step, last = report.step, report.step == settings.steps
             measured: tuple[float | None, float | None] = (None, None)
+            if _pauses(settings, step):
+                _check_useful(run, step)
             if len(run.texts.held_out) and (last or _due(step, settings.eval_every)):
                 measured = _evaluate(run, report)
             seconds = run.seconds + time.monotonic() - start
@@ -116,6 +123,8 @@ def _train(
             if ranks is not None:
                 stopping = ranks.any(stopping)
             if last or stopping or _due(step, settings.save_every):
+                if stopping:
+                    _check_useful(run, step)
                 run.save(step, seconds, going_on=not (last or stopping))
                 drawn = plot_log(run.folder)
             if last or stopping:
@@ -189,6 +198,17 @@ def _tokens_per_step(run: Run) -> int:
 
 def _due(step: int, every: int) -> bool:
     return every > 0 and step % every == 0
+
+
+def _pauses(settings: Settings, step: int) -> bool:
+    """Whether more is due after this step than the next one, for which the model must be good."""
+    every = settings.save_every, settings.eval_every, settings.sample_every
+    return step == settings.steps or any(_due(step, each) for each in every)
+
+
+def _check_useful(run: Run, step: int) -> None:
+    """The same on every rank, so that all of them stop here or none does."""
+    check_useful(run.model, run.texts.ids, run.settings.context, step)
 
 
 @contextlib.contextmanager

@@ -1,17 +1,22 @@
-"""Several files take their places together, or none does; JSON in which a key stands twice."""
+"""Several files take their places together, or none does; locks; JSON with a key twice."""
 
 from __future__ import annotations
 
+import subprocess
+import sys
+import textwrap
+import threading
 from pathlib import Path
 
+import filelock
 import pytest
 
 from npgpt.files import io
-from npgpt.files.io import clear_litter, expanded, parse_json, replacing
+from npgpt.files.io import LOCK, alone_in, expanded, parse_json, replacing
 
 
 def contents(folder: Path) -> dict[str, str]:
-    return {path.name: path.read_text() for path in folder.iterdir()}
+    return {path.name: path.read_text() for path in folder.iterdir() if path.is_file()}
 
 
 def test_files_are_replaced_and_removed_together(tmp_path):
@@ -20,9 +25,9 @@ def test_files_are_replaced_and_removed_together(tmp_path):
     with replacing(tmp_path / "a", tmp_path / "b", gone=[tmp_path / "c"]) as temporaries:
         for path in temporaries:
             path.write_text("new")
-        assert contents(tmp_path).keys() > {"a", "b", "c"}
-        assert (tmp_path / "a").read_text() == "old"
+        assert contents(tmp_path) == dict.fromkeys("abc", "old")
     assert contents(tmp_path) == {"a": "new", "b": "new"}
+    assert len(list(tmp_path.iterdir())) == 2
 
 
 def write_both(folder: Path) -> None:
@@ -93,11 +98,66 @@ def test_the_home_folder_and_nobodys(tmp_path, monkeypatch):
     assert expanded(Path("a~b")) == Path("a~b")
 
 
-def test_litter_of_a_killed_process_is_cleared_and_nothing_else(tmp_path):
-    for name in (".a.0123abcd.tmp", ".a.tmp", "a.0123abcd.tmp", ".a.0123abcg.tmp"):
+def dies_in(block: str, folder: Path) -> None:
+    """Run the block of a `with` in a process that is killed in it, as far as the system knows."""
+    code = f"""
+        import os, sys
+        from pathlib import Path
+        from npgpt.files.io import alone_in, replacing
+        folder = Path(sys.argv[1])
+        with {block}:
+            os._exit(9)
+    """
+    command = [sys.executable, "-c", textwrap.dedent(code), str(folder)]
+    assert subprocess.run(command, check=False).returncode == 9
+
+
+def test_what_a_killed_writer_left_is_removed_and_nothing_else(tmp_path):
+    mine = (".tmpAb12Cd", ".a.0123abcd.tmp", ".npgpt-a.tmp")  # of other programs, or a file
+    for name in mine:
         (tmp_path / name).touch()
-    clear_litter(tmp_path)
-    assert set(contents(tmp_path)) == {".a.tmp", "a.0123abcd.tmp", ".a.0123abcg.tmp"}
+    dies_in('replacing(folder / "big") as (t,), t.open("wb") as file', tmp_path)
+    (left,) = tmp_path.glob(".npgpt-*.tmp/new/big")
+    # The safetensors package writes to such a file first; a kill leaves it there.
+    left.with_name(".tmpXy34Zz").touch()
+    write_both(tmp_path)
+    assert set(contents(tmp_path)) == {*mine, "first", "second"}
+
+
+def test_a_writer_that_lives_keeps_its_temporaries(tmp_path):
+    with replacing(tmp_path / "slow") as (slow,):
+        slow.write_text("slow")
+        write_both(tmp_path)
+        other = threading.Thread(target=write_both, args=[tmp_path])
+        other.start()
+        other.join()
+        assert slow.read_text() == "slow"
+    assert set(contents(tmp_path)) == {"first", "second", "slow"}
+
+
+def test_temporaries_of_a_disk_without_locks_stay(tmp_path, monkeypatch):
+    dies_in('replacing(folder / "big") as (t,), t.open("wb") as file', tmp_path)
+
+    def unable(*_):
+        raise NotImplementedError
+
+    monkeypatch.setattr(filelock.FileLock, "acquire", unable)
+    write_both(tmp_path)
+    assert len(list(tmp_path.glob(".npgpt-*.tmp/new/big"))) == 1
+    assert (tmp_path / "first").read_text() == "new"
+    with pytest.warns(UserWarning, match="cannot be locked on this disk"), alone_in(tmp_path):
+        pass
+
+
+def test_a_folder_is_held_by_one_process_and_freed_when_it_is_killed(tmp_path):
+    dies_in("alone_in(folder)", tmp_path)
+    with alone_in(tmp_path):
+        assert (tmp_path / LOCK).exists()
+        with pytest.raises(ValueError, match=r"another process is at work in .*: wait until"):
+            alone_in(tmp_path).__enter__()
+        write_both(tmp_path)
+    with alone_in(tmp_path):
+        pass
 
 
 @pytest.mark.parametrize(

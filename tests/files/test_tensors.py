@@ -14,6 +14,7 @@ import pytest
 import npgpt
 from npgpt.files.checkpoint import read_raw_config
 from npgpt.files.safetensors_file import read_tensors
+from npgpt.files.tensors import broken_names
 from npgpt.models.bert.checkpoint import load_bert
 from npgpt.models.gpt2.checkpoint import load_checkpoint
 from npgpt.models.llama.checkpoint import load_llama
@@ -284,3 +285,15 @@ def test_a_file_where_the_folder_should_be_is_named(tmp_path, case) -> None:
     (tmp_path / "taken").touch()
     with pytest.raises(OSError, match="taken cannot be made a folder"):
         save(tmp_path / "taken", case)
+
+
+def test_broken_is_what_is_not_finite_and_not_what_is_large():
+    sound: dict[str, np.ndarray] = {
+        "large": np.full(9, 1e30, np.float32),
+        "empty": np.zeros((0, 3)),
+        "none": np.zeros(2),
+    }
+    broken = {name: np.zeros((5, 4), np.float32) for name in ("nan", "inf", "-inf")}
+    for name, array in broken.items():
+        array[4, 3] = float(name)
+    assert broken_names(sound | broken) == ["nan", "inf", "-inf"]

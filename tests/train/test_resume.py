@@ -17,6 +17,8 @@ import time
 import numpy as np
 import pytest
 
+from npgpt.files.io import alone_in, replacing
+from npgpt.files.safetensors_file import read_metadata, read_tensors, write_tensors
 from npgpt.text import corpus
 from npgpt.train.optim import learning_rate
 from tests.train.training_runs import (
@@ -276,19 +278,45 @@ def test_a_resumed_run_reads_the_ids_that_it_kept(text, undisturbed, tmp_path, m
     assert_as_undisturbed(out, undisturbed)
 
 
-def test_damaged_ids_are_made_anew(text, undisturbed, tmp_path):
+@pytest.mark.filterwarnings("default")
+@pytest.mark.parametrize(
+    ("change", "why"),
+    [
+        (lambda ids, held: b"", "has 0 bytes, too few for a safetensors file"),
+        (lambda ids, held: b"no array at all", "is no safetensors file, or is cut off"),
+        (lambda ids, held: {"ids": ids[::-1].copy(), "held_out": held}, "has other ids than"),
+        (lambda ids, held: {"ids": ids.astype(float), "held_out": held}, "has other ids than"),
+        (lambda ids, held: {"ids": ids[None], "held_out": held}, "has other ids than"),
+        (lambda ids, held: {"ids": ids}, "has other ids than"),
+    ],
+)
+def test_kept_ids_are_checked_by_content_and_made_anew(
+    text, undisturbed, tmp_path, capsys, change, why
+):
     out = tmp_path / "run"
     assert run("--data", text, "--out", out, *SMALL, "--steps", STEPS, "--time-limit", 0) == 0
-    kept = out / "ids.npz"
-    content = bytearray(kept.read_bytes())
-    content[len(content) // 2] ^= 1
-    for damaged in (None, b"", b"no array", content[:-9], content):
-        if damaged is None:
-            kept.unlink()
-        else:
-            kept.write_bytes(damaged)
-        assert run("--out", out, "--resume", "--time-limit", 0) == 0
-    np.savez(kept, source="another", ids=np.zeros(3, int), held_out=np.zeros(2, int))
+    path = out / "ids.safetensors"
+    changed = change(
+        **{("held" if n == "held_out" else n): a for n, a in read_tensors(path).items()}
+    )
+    if isinstance(changed, bytes):
+        path.write_bytes(changed)
+    else:
+        write_tensors(path, changed, read_metadata(path))
+    capsys.readouterr()
+    assert run("--out", out, "--resume") == 0
+    warned = capsys.readouterr().err
+    assert f"npgpt.train: warning: The texts are read again: {path}" in warned
+    assert why in warned
+    assert_as_undisturbed(out, undisturbed)
+
+
+def test_kept_ids_that_are_gone_or_of_another_text_are_made_anew(text, undisturbed, tmp_path):
+    out = tmp_path / "run"
+    assert run("--data", text, "--out", out, *SMALL, "--steps", STEPS, "--time-limit", 0) == 0
+    write_tensors(out / "ids.safetensors", {"ids": np.zeros(3, np.uint16)}, {"source": "another"})
+    assert run("--out", out, "--resume", "--time-limit", 0) == 0
+    (out / "ids.safetensors").unlink()
     assert run("--out", out, "--resume") == 0
     assert_as_undisturbed(out, undisturbed)
 
@@ -299,9 +327,79 @@ def test_a_row_of_the_log_that_a_kill_cut_off_is_dropped(text, undisturbed, tmp_
     assert run("--data", text, "--out", out, *SMALL, *stop) == 0
     with (out / "log.csv").open("a", encoding="utf-8") as log:
         log.write("2,256,0.0")
-    (out / ".state.safetensors.0123abcd.tmp").write_bytes(b"half")
     assert run("--out", out, "--resume") == 0
     assert_as_undisturbed(out, undisturbed)
+
+
+@pytest.mark.parametrize(
+    ("damage", "line"),
+    [
+        (lambda log: log + b"\xff,\r\n", 3),
+        (lambda log: log + log, 3),
+        (lambda log: b"step,zzz\r\n1,2\r\n", 1),
+        (lambda log: log + b"2," + b"a" * 200_000 + b"\r\n", 3),
+        (lambda log: log + b"\0\r\n", 3),
+        (lambda log: log + log.splitlines(keepends=True)[1], 3),  # step 1 twice
+        (lambda log: log.replace(b"1,128,", b"1,128,,"), 2),
+        (lambda log: log.replace(b"1,128,", b"one,128,"), 2),
+    ],
+)
+def test_a_log_that_is_none_is_refused_by_line(text, tmp_path, capsys, damage, line):
+    out = tmp_path / "run"
+    stop = ("--steps", STEPS, "--time-limit", 0)
+    assert run("--data", text, "--out", out, *SMALL, *stop) == 0
+    log = out / "log.csv"
+    sound = log.read_bytes()
+    log.write_bytes(damage(sound))
+    assert run("--out", out, "--resume") == 2
+    assert f"log.csv: line {line} is none of a run's log" in capsys.readouterr().err
+    log.unlink()
+    assert run("--out", out, "--resume", *stop[2:]) == 0
+
+
+def test_a_second_run_in_the_folder_is_refused(text, undisturbed, tmp_path, monkeypatch, capsys):
+    """Fresh or resumed; and what the first one is writing at that moment stays."""
+    out, codes = tmp_path / "run", []
+    options = ("--data", text, "--out", out, *SMALL, "--steps", STEPS)
+
+    def second():
+        with replacing(out / "slow") as (slow,):
+            slow.touch()
+            codes.append(run("--out", out, "--resume"))
+            codes.append(run(*options))
+            assert slow.exists()
+
+    with monkeypatch.context() as patch:
+        at_step(patch, 5, second)
+        assert run(*options) == 0
+    told = capsys.readouterr().err
+    assert codes == [2, 2]
+    assert f"npgpt.train: error: another process is at work in {out}: wait until it ends" in told
+    assert f"npgpt.train: error: {out} holds a run; go on with --resume" in told
+    (out / "slow").unlink()
+    assert_as_undisturbed(out, undisturbed)
+
+
+def test_two_new_runs_in_one_folder_do_not_mix(text, tmp_path, monkeypatch, capsys):
+    """One begins, and one begins and ends, while the other still reads its texts."""
+    out, options = tmp_path / "run", ("--data", text, *SMALL, "--steps", 2)
+    read_ids = corpus.read_ids
+
+    def late(*args, **kwargs):
+        monkeypatch.setattr(corpus, "read_ids", read_ids)
+        assert run("--out", out, *options) == 0
+        return read_ids(*args, **kwargs)
+
+    monkeypatch.setattr(corpus, "read_ids", late)
+    assert run("--out", out, *options, "--lr", 0.1) == 2
+    assert f"{out} holds a run; go on with --resume" in capsys.readouterr().err
+    assert facts(out)["settings"]["lr"] == 1e-3
+    other = tmp_path / "other"
+    other.mkdir()
+    with alone_in(other):
+        assert run("--out", other, *options) == 2
+    assert "another process is at work in" in capsys.readouterr().err
+    assert [path.name for path in other.iterdir()] == [".lock"]
 
 
 def killed_at_write(write, data, out, options, counts_from=None):
