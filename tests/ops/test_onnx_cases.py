@@ -226,7 +226,7 @@ OPERATORS: list[tuple[str, str, Any, int]] = [
 def cases() -> list[tuple[Any, Arrays, Arrays, str]]:
     """Node, inputs and outputs by name, and the name of every case of these operators."""
     if importlib.util.find_spec("onnx") is None:
-        pytest.skip("ONNX's cases need: pip install 'npgpt[parity]'")
+        pytest.skip('ONNX\'s cases need: pip install "npgpt[parity]"')
     from onnx.backend.test.case import node
 
     found: list[Any] = []

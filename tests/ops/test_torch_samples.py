@@ -178,7 +178,7 @@ OPERATORS: list[tuple[str, Any, int]] = [
 def op_db(hf: None) -> dict[str, Any]:
     """torch's operator database by name, without variants."""
     if importlib.util.find_spec("expecttest") is None:
-        pytest.skip("torch's samples need: pip install 'npgpt[parity]'")
+        pytest.skip('torch\'s samples need: pip install "npgpt[parity]"')
     # Its module reads the command line when it is imported.
     with mock.patch.object(sys, "argv", sys.argv[:1]), warnings.catch_warnings():
         warnings.simplefilter("ignore")
