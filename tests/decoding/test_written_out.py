@@ -123,3 +123,17 @@ def test_log_probabilities_are_float64_whatever_the_model_is(better) -> None:
     assert rounded[2] == rounded[3]
     model = Chain(np.tile(row, (5, 1)), eos_token_id=None, bad_words_ids=[[0], [1]])
     assert model.written([4], num_beams=2, max_new_tokens=1) == [better]
+
+
+@pytest.mark.parametrize("num_beams", [1, 3])
+def test_the_token_that_must_come_first_may_be_0(num_beams) -> None:
+    model = counting(forced_bos_token_id=0, eos_token_id=2)
+    assert model.written([5], num_beams=num_beams, max_new_tokens=6) == [0, 1, 2]
+
+
+@pytest.mark.parametrize("num_beams", [2, 5])
+def test_two_tokens_are_enough_for_any_number_of_beams(num_beams) -> None:
+    """All candidates together are then no more than are looked for."""
+    model = Chain(np.log([[0.7, 0.3], [0.2, 0.8]]), eos_token_id=None)
+    assert model.written([0], num_beams=num_beams, max_new_tokens=3) == [0, 0, 0]
+    assert model.written([1], num_beams=num_beams, max_new_tokens=3) == [1, 1, 1]
