@@ -67,9 +67,12 @@ def sample(
         rng: gives one uniform number a token, none at temperature 0.
 
     Raises:
-        ValueError: a logit is NaN or +∞.
+        ValueError: a logit is NaN or +∞, or all are -∞.
     """
-    if not logits.max() < np.inf:
+    highest = logits.max()
+    if highest == -np.inf:
+        raise ValueError("no token may come next: what is asked for forbids every one.")
+    if not highest < np.inf:
         raise ValueError("the logits are not finite: the weights are broken.")
     if temperature == 0:
         return int(logits.argmax())

@@ -156,7 +156,9 @@ class CausalLM(Model):
         shape = (*batch, heads, capacity or self.context, d_h)
         return KVCache(n_layer, shape, self.params[self.TABLE].dtype)
 
-    def generate(self, ids: Any, max_new_tokens: int = 40, **options: Any) -> Iterator[Any]:
+    def generate(
+        self, ids: Any, max_new_tokens: int | None = None, **options: Any
+    ) -> Iterator[Any]:
         """Continue `ids`, one token after the other; options: see `npgpt.decoding.causal`."""
         return decoding.generate(self, ids, max_new_tokens, **options)
 
