@@ -9,9 +9,11 @@ from __future__ import annotations
 
 import numpy as np
 
+FIRST_ROOM = 1024  # positions; a text that grows beyond gets more
+
 
 class KVCache:
-    """Preallocated keys and values of every block, [..., H, capacity, d_h] each."""
+    """Keys and values of every block, [..., H, T, d_h] each, allocated ahead of what they hold."""
 
     def __init__(
         self,
@@ -19,15 +21,12 @@ class KVCache:
         shape: tuple[int, ...],
         dtype: np.dtype[np.floating],
     ) -> None:
-        """Allocate room for `shape` = (*batch, H, capacity, d_h) in each of `n_layer` blocks."""
-        self.keys = [np.empty(shape, dtype) for _ in range(n_layer)]
-        self.values = [np.empty(shape, dtype) for _ in range(n_layer)]
+        """Room for `shape` = (*batch, H, capacity, d_h) at most in each of `n_layer` blocks."""
+        *rows, self.capacity, d_h = shape
+        room = (*rows, min(self.capacity, FIRST_ROOM), d_h)
+        self.keys = [np.empty(room, dtype) for _ in range(n_layer)]
+        self.values = [np.empty(room, dtype) for _ in range(n_layer)]
         self.length = 0  # positions that every block has filled
-
-    @property
-    def capacity(self) -> int:
-        """How many positions fit."""
-        return self.keys[0].shape[-2]
 
     @property
     def nbytes(self) -> int:
@@ -48,9 +47,18 @@ class KVCache:
                 f"the KV cache has room for {self.capacity} positions, but {end} are needed; "
                 f"make it with a larger capacity."
             )
+        if end > self.keys[layer].shape[-2]:
+            positions = min(self.capacity, max(end + FIRST_ROOM, 2 * self.length))
+            self.keys[layer] = self._with_room(self.keys[layer], positions)
+            self.values[layer] = self._with_room(self.values[layer], positions)
         self.keys[layer][..., self.length : end, :] = k
         self.values[layer][..., self.length : end, :] = v
         return self.keys[layer][..., :end, :], self.values[layer][..., :end, :]
+
+    def _with_room(self, array: np.ndarray, positions: int) -> np.ndarray:
+        larger = np.empty((*array.shape[:-2], positions, array.shape[-1]), array.dtype)
+        larger[..., : self.length, :] = array[..., : self.length, :]
+        return larger
 
     def advance(self, T: int) -> None:
         """Count T more positions as filled."""
