@@ -91,7 +91,7 @@ def pull(scores: np.ndarray, stops: list[int], over: int, factor: float) -> None
         with np.errstate(over="ignore"):
             growth = min(float(np.power(float(factor), over)), LARGEST_GROWTH) - 1
         found = scores[stops]
-        scores[stops] = np.where(np.isfinite(found), found + np.abs(found) * growth, found)
+        scores[stops] = found + np.where(np.isfinite(found), np.abs(found), 0) * growth
 
 
 def as_ids(value: int | list[int] | None) -> tuple[int, ...]:
