@@ -85,6 +85,15 @@ def test_the_command_counts_every_byte_after_end_of_text(model, tmp_path, capsys
     assert result["starts_after_id"] == 256
 
 
+def test_a_text_starts_after_begin_of_text_where_that_is_another_token(tmp_path, capsys):
+    model = write_tiny_llama(tmp_path / "model", bos_token_id=7, eos_token_id=256)
+    (tmp_path / "text.txt").write_text("some words", encoding="utf-8")
+    result = measure(capsys, "--model", model, tmp_path / "text.txt")
+    assert result["starts_after_id"] == 7
+    wanted = nats_one_by_one(npgpt.from_pretrained(model), [7, *b"some words"], 32, 16)
+    assert result["npgpt"]["together"]["nats"] == pytest.approx(wanted, rel=1e-5)
+
+
 def test_a_folder_is_all_its_texts_and_defaults_are_the_whole_context(model, tmp_path, capsys):
     for name in ("a.txt", "b.txt"):
         write_story(tmp_path, 60, name)
