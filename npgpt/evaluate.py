@@ -2,8 +2,9 @@
 
 A window of `context` tokens slides over each text by `stride` tokens. Of each window only the
 predictions that no earlier one made are counted, so every token is predicted once, from at least
-`context - stride` tokens before it or from all there are. A text starts after end-of-text, where
-the vocabulary has it; without, its first token cannot be predicted and its bytes do not count.
+`context - stride` tokens before it or from all there are. A text starts after begin-of-text, else
+after end-of-text, if the vocabulary has one of them; without, its first token cannot be predicted
+and its bytes do not count.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ import numpy as np
 from tqdm import tqdm
 
 from npgpt import cli
-from npgpt.decoding.causal import end_of_text_ids
+from npgpt.decoding.causal import start_of_text_ids
 from npgpt.models.auto import find_supported, from_pretrained
 from npgpt.ops.cross_entropy import cross_entropy_forward
 from npgpt.ops.softmax import check_logits
@@ -57,7 +58,7 @@ def main(argv: Sequence[str]) -> int:
     tokenizer = load_tokenizer(place)
     model = from_pretrained(place, dtype=cli.DTYPES[args.dtype])
     context, stride = _window_sizes(args, model.context)
-    start = [*end_of_text_ids(model, tokenizer.bytes_of)[:1]]
+    start = [*start_of_text_ids(model, tokenizer.bytes_of)]
     texts = {}
     for path in (file for name in args.files for file in text_files(name)):
         text = read_text(path)
@@ -77,7 +78,7 @@ def main(argv: Sequence[str]) -> int:
                 )
                 for path, (ids, size) in texts.items()
             }
-    _report(results, {**settings, "starts_after_end_of_text": bool(start)}, args.json)
+    _report(results, {**settings, "starts_after_id": next(iter(start), None)}, args.json)
     return 0
 
 

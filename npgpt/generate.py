@@ -13,7 +13,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from npgpt import cli
-from npgpt.decoding.causal import end_of_text_ids
+from npgpt.decoding.causal import Sampling, end_of_text_ids, sampling_of, start_of_text_ids
 from npgpt.decoding.sampling import check_settings
 from npgpt.files.hub import Files
 from npgpt.models.auto import find_supported, from_pretrained
@@ -42,6 +42,7 @@ def main(argv: Sequence[str]) -> int:
         tokenizer, text = None, None
         ids = cli.parse_ids(given)
     model = from_pretrained(place, dtype=cli.DTYPES[args.dtype])
+    _remark(sampling_of(model.generation, args.temperature, args.top_k, args.top_p), args)
     if not ids:
         ids = _start_of_text(model)
     for number in range(args.num_samples):
@@ -155,12 +156,13 @@ def _as_text(tokens: Iterator[int], tokenizer: Tokenizer | None) -> Iterator[str
 
 
 def _start_of_text(model: GPT2 | Llama) -> list[int]:
-    """An empty prompt starts where training texts start: after an end-of-text."""
-    eos = end_of_text_ids(model)
-    if not eos:
-        raise ValueError("the prompt is empty and this model has no end-of-text id to start from.")
-    print(f"{PROG}: empty prompt, starting from end-of-text (id {eos[0]})", file=sys.stderr)
-    return [eos[0]]
+    """An empty prompt starts where texts start."""
+    start = start_of_text_ids(model)
+    if not start:
+        raise ValueError("the prompt is empty and this model has no id to start a text from.")
+    which = "end-of-text" if start[0] in end_of_text_ids(model) else "begin-of-text"
+    print(f"{PROG}: empty prompt, starting from {which} (id {start[0]})", file=sys.stderr)
+    return [*start]
 
 
 def _report(prompt_length: int, times: list[float], reason: str) -> None:
@@ -177,7 +179,7 @@ def _report(prompt_length: int, times: list[float], reason: str) -> None:
 
 def _check(args: argparse.Namespace) -> None:
     cli.check_text_or_ids(args.prompt, args.ids, "prompt")
-    check_settings(args.temperature, args.top_k, args.top_p)
+    check_settings(args.temperature or 0.0, args.top_k, args.top_p)
     if args.num_samples < 1:
         raise ValueError(f"--num-samples must be at least 1, but is {args.num_samples}.")
     if args.seed is not None and args.seed < 0:
@@ -186,12 +188,19 @@ def _check(args: argparse.Namespace) -> None:
         raise ValueError("--stop must not be empty; leave it out to stop at the end of text only.")
     if args.stop and args.ids is not None:
         raise ValueError("--stop looks for text, so it does not go with --ids.")
-    if args.temperature > 0:
+
+
+def _remark(sampling: Sampling, args: argparse.Namespace) -> None:
+    """Say on stderr that the model's files sample, or which options greedy decoding ignores."""
+    if sampling.temperature > 0:
+        if args.temperature is None:
+            said = ", ".join(f"{name} {value:g}" for name, value in sampling._asdict().items())
+            print(f"{PROG}: sampling with {said}, as the model's files say", file=sys.stderr)
         return
     if args.num_samples > 1:
         print(f"{PROG}: temperature 0 is greedy: all samples will be equal", file=sys.stderr)
-    sampling = {"--top-k": args.top_k, "--top-p": args.top_p, "--seed": args.seed}
-    if unused := [option for option, value in sampling.items() if value is not None]:
+    options = {"--top-k": args.top_k, "--top-p": args.top_p, "--seed": args.seed}
+    if unused := [option for option, value in options.items() if value is not None]:
         print(
             f"{PROG}: temperature 0 is greedy and ignores {' and '.join(unused)}; to sample, add "
             "for example --temperature 0.8",
@@ -205,8 +214,8 @@ def _parser() -> argparse.ArgumentParser:
     cli.add_text(parser, "the text to continue", "prompt")
     add("--ids", metavar="IDS", help="the prompt as token ids (in: ids, out: ids; no vocabulary)")
     cli.add_model(parser)
-    add("--max-new-tokens", type=int, default=40, metavar="N", help="default: 40")
-    add("--temperature", type=float, default=0.0, metavar="X", help="default: 0, greedy")
+    add("--max-new-tokens", type=int, metavar="N", help="default: as the model's files say, or 40")
+    add("--temperature", type=float, metavar="X", help="default: as the files say, or 0, greedy")
     add("--top-k", type=int, metavar="K", help="sample among the K likeliest tokens (0: all)")
     add("--top-p", type=float, metavar="P", help="… among the likeliest that reach P (1: all)")
     add("--seed", type=int, metavar="N", help="same seed, same text; sample i uses N + i")

@@ -82,7 +82,16 @@ def test_the_command_counts_every_byte_after_end_of_text(model, tmp_path, capsys
     assert together["bits_per_byte"] == pytest.approx(sum(nats) / math.log(2) / 130, rel=1e-5)
     assert together["perplexity"] == pytest.approx(math.exp(sum(nats) / 130), rel=1e-4)
     assert (result["context"], result["stride"], result["dtype"]) == (16, 4, "float32")
-    assert result["starts_after_end_of_text"] is True
+    assert result["starts_after_id"] == 256
+
+
+def test_a_text_starts_after_begin_of_text_where_that_is_another_token(tmp_path, capsys):
+    model = write_tiny_llama(tmp_path / "model", bos_token_id=7, eos_token_id=256)
+    (tmp_path / "text.txt").write_text("some words", encoding="utf-8")
+    result = measure(capsys, "--model", model, tmp_path / "text.txt")
+    assert result["starts_after_id"] == 7
+    wanted = nats_one_by_one(npgpt.from_pretrained(model), [7, *b"some words"], 32, 16)
+    assert result["npgpt"]["together"]["nats"] == pytest.approx(wanted, rel=1e-5)
 
 
 def test_a_folder_is_all_its_texts_and_defaults_are_the_whole_context(model, tmp_path, capsys):
@@ -98,7 +107,7 @@ def test_without_end_of_text_the_first_token_is_not_predicted(tmp_path, capsys):
     text = tmp_path / "text.txt"
     text.write_text("some words", encoding="utf-8")
     result = measure(capsys, "--model", model, text)
-    assert result["starts_after_end_of_text"] is False
+    assert result["starts_after_id"] is None
     row = result["npgpt"]["together"]
     assert (row["tokens"], row["bytes"]) == (9, 9)
     wanted = nats_one_by_one(npgpt.from_pretrained(model), list(b"some words"), 32, 16)
@@ -114,7 +123,7 @@ def test_the_table(model, tmp_path, capsys):
     assert run("--model", model, text) == 0
     lines = capsys.readouterr().out.splitlines()
     assert lines[0] == (
-        f"model: {model}, context: 32, stride: 16, dtype: float32, starts after end of text: True"
+        f"model: {model}, context: 32, stride: 16, dtype: float32, starts after id: 256"
     )
     assert lines[3].split() == ["nats", "tokens", "bytes", "bits/byte", "perplexity"]
     for line, name in zip(lines[4:], (str(text), "together"), strict=True):

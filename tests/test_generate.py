@@ -17,9 +17,11 @@ import pytest
 
 import npgpt
 from npgpt import cli, generate
+from npgpt.decoding.causal import end_of_text_ids, start_of_text_ids
 from npgpt.generate import until_stop
+from tests.builders.gguf import llama_file, write_gguf
 from tests.builders.gpt2 import END_OF_TEXT, write_tiny_gpt2
-from tests.builders.llama import write_tiny_llama
+from tests.builders.llama import random_llama, write_tiny_llama
 
 COMMAND = [sys.executable, "-m", "npgpt.generate"]
 
@@ -122,6 +124,52 @@ def test_empty_prompt_starts_from_end_of_text_and_says_so(run, folder, tmp_path)
     code, out, err = run("", "--model", mute)
     assert (code, out) == (2, "")
     assert "empty" in err
+
+
+@pytest.mark.parametrize("write", [write_tiny_gpt2, write_tiny_llama])
+def test_empty_prompt_starts_from_begin_of_text_where_it_is_another_token(run, tmp_path, write):
+    """As transformers and llama.cpp; an id that the model lacks is none."""
+    arguments = ("", "--max-new-tokens", 2, "--json", "--model")
+    folder = write(tmp_path / "a", bos_token_id=7, eos_token_id=9)
+    code, out, err = run(*arguments, folder)
+    assert (code, json.loads(out)["prompt_ids"]) == (0, [7])
+    assert "starting from begin-of-text (id 7)" in err
+    say = folder / "generation_config.json"
+    say.write_text('{"bos_token_id": 8, "eos_token_id": [9, 10]}', encoding="utf-8")
+    assert json.loads(run(*arguments, folder)[1])["prompt_ids"] == [8]
+    folder = write(tmp_path / "b", bos_token_id=50256, eos_token_id=[300, 9])
+    assert json.loads(run(*arguments, folder)[1])["prompt_ids"] == [9]
+    model = npgpt.from_pretrained(folder)
+    assert start_of_text_ids(model) == (9,)
+    assert start_of_text_ids(model, range(5)) == ()
+
+
+def test_a_gguf_file_says_where_a_text_starts_and_ends_too(run, tmp_path, rng):
+    marks = {"tokenizer.ggml.bos_token_id": 4, "tokenizer.ggml.eos_token_id": 5}
+    model = random_llama(rng, np.float32)
+    path = write_gguf(tmp_path / "x.gguf", *llama_file(model, **marks))
+    loaded = npgpt.from_pretrained(path)
+    assert (start_of_text_ids(loaded), end_of_text_ids(loaded)) == ((4,), (5,))
+    sample = json.loads(run("--ids", "", "--model", path, "--max-new-tokens", 1, "--json")[1])
+    assert sample["prompt_ids"] == [4]
+
+
+def test_the_command_samples_where_the_models_files_say_so(run, tmp_path):
+    folder = write_tiny_gpt2(tmp_path, scale=4.0)
+    greedy = run("ab", "--model", folder, "--max-new-tokens", 9)[1]
+    said = {"do_sample": True, "temperature": 1.5, "top_p": 0.9, "max_new_tokens": 9}
+    path = folder / "generation_config.json"
+    path.write_text(json.dumps({**said, "eos_token_id": 256}), encoding="utf-8")
+    arguments = ("ab", "--model", folder, "--seed", 3)
+    code, out, err = run(*arguments)
+    assert code == 0
+    assert err == (
+        "npgpt.generate: sampling with temperature 1.5, top_k 50, top_p 0.9, as the model's files "
+        "say\n"
+    )
+    options = ("--temperature", 1.5, "--top-k", 50, "--top-p", 0.9, "--max-new-tokens", 9)
+    assert run(*arguments, *options) == (0, out, "")
+    assert run(*arguments[:3], "--temperature", 0)[1] == greedy != out
 
 
 def test_end_of_text_in_the_prompt_is_text_unless_asked(run, folder):

@@ -7,6 +7,7 @@ reads, and the target that it predicts.
 from __future__ import annotations
 
 import argparse
+import warnings
 from collections.abc import Callable
 from pathlib import Path
 from typing import NamedTuple
@@ -16,7 +17,7 @@ import numpy as np
 from npgpt import cli
 from npgpt.compare.dump import Dump, ids_in
 from npgpt.compare.report import TokenText
-from npgpt.files.checkpoint import read_raw_config
+from npgpt.models.settings import read_config
 from npgpt.models.transformer.config import DIALECTS, TransformerConfig
 
 Encode = Callable[[str], list[int]]
@@ -138,8 +139,9 @@ def _word_pieces(args: argparse.Namespace) -> Codec:
 def _source_and_target(args: argparse.Namespace, place: Path) -> Codec:
     from npgpt.text.seq2seq import load_seq2seq_tokenizer
 
-    path = place / "config.json"
-    config = TransformerConfig.from_dict(read_raw_config(path), str(path))
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # loading the model says the same
+        config = read_config(TransformerConfig, place / "config.json")
     tokenizer = load_seq2seq_tokenizer(args.model, config, revision=args.revision)
 
     def token_text(token: int) -> str | None:

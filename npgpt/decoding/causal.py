@@ -7,11 +7,12 @@ the same tokens; their logits differ by rounding only.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Container, Iterator
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
 from npgpt.decoding.arguments import flag, whole_number, whole_numbers
+from npgpt.decoding.constraints import Step, as_ids, constrained
 from npgpt.decoding.kv_cache import KVCache
 from npgpt.decoding.sampling import check_settings, sample
 from npgpt.ops.lookup import as_array, check_ids, check_mask
@@ -23,6 +24,8 @@ class LanguageModel(Protocol):
     config: Any
 
     @property
+    def generation(self) -> Any: ...
+    @property
     def context(self) -> int: ...
     @property
     def rows(self) -> int: ...
@@ -33,12 +36,23 @@ class LanguageModel(Protocol):
     def new_kv_cache(self, batch: tuple[int, ...], capacity: int | None) -> KVCache: ...
 
 
+NEW_TOKENS = 40  # where nobody says how many
+
+
+class Sampling(NamedTuple):
+    """How a token is drawn, see `npgpt.decoding.sampling`."""
+
+    temperature: float
+    top_k: int | None
+    top_p: float | None
+
+
 def generate(
     model: LanguageModel,
     ids: Any,
-    max_new_tokens: int = 40,
+    max_new_tokens: int | None = None,
     *,
-    temperature: float = 0.0,
+    temperature: float | None = None,
     top_k: int | None = None,
     top_p: float | None = None,
     seed: int | None = None,
@@ -52,17 +66,19 @@ def generate(
 
     Args:
         ids: the prompt, [T] or [B, T]; it is not changed.
-        max_new_tokens: how many tokens at most.
-        temperature, top_k, top_p: see `npgpt.decoding.sampling`; temperature 0 is greedy.
+        max_new_tokens: how many tokens at most; None: as `model.generation` says, else 40.
+        temperature, top_k, top_p: see `sampling_of`.
         seed: same seed, same text, with or without cache. None: different every time.
         attention_mask: [T] or [B, T], 0 for padding; pad rows of different length on the left.
-        stop_ids: tokens after which a row ends, themselves included; None: the configuration's
-            end-of-text; (): never.
+        stop_ids: tokens after which a row ends, themselves included; None: the end-of-text of
+            `model.generation`; (): never.
         allowed: bool [V], False for ids that must not come, such as those without a token. Rows of
             the token table beyond the configuration's vocab_size are padding and never come.
         use_cache: False computes everything anew for each token.
         slide: True goes on beyond the context length: a row that is full forgets its older half,
             and the rest is read again from position 0 (the cache holds absolute positions).
+
+    What else `model.generation` says is followed, too, see `npgpt.decoding.constraints`.
 
     Returns:
         Iterator over ints for [T], over int arrays [B] for [B, T]; a row that has ended repeats its
@@ -71,24 +87,56 @@ def generate(
     Raises:
         ValueError: bad settings; a prompt, or a prompt and its new tokens, beyond the context.
     """
-    check_settings(temperature, top_k, top_p)
-    max_new_tokens = whole_number("max_new_tokens", max_new_tokens, 0)
+    rules = model.generation
+    sampling = sampling_of(rules, temperature, top_k, top_p)
     seed = None if seed is None else whole_number("seed", seed, 0)
     slide, use_cache = flag("slide", slide), flag("use_cache", use_cache)
     stops = end_of_text_ids(model) if stop_ids is None else whole_numbers("stop_ids", stop_ids)
     ids, mask = _check_prompt(ids, attention_mask)
-    _check_length(int(mask.sum(axis=-1).max()), max_new_tokens, model.context, slide)
+    longest = int(mask.sum(axis=-1).max())
+    if max_new_tokens is None:
+        max_new_tokens = _new_tokens(rules, longest, model.context)
+    max_new_tokens = whole_number("max_new_tokens", max_new_tokens, 0)
+    _check_length(longest, max_new_tokens, model.context, slide)
     forbidden = _forbidden_ids(model, allowed)
     rng = np.random.default_rng(seed)
+    known = known_ids(stops, model)
+    prompts = [row[real] for row, real in zip(*map(np.atleast_2d, (ids, mask)), strict=True)]
 
-    def choose(logits: np.ndarray) -> np.ndarray:  # [..., V] -> [...]
+    def choose(logits: np.ndarray, text: np.ndarray, mask: np.ndarray, new: int) -> np.ndarray:
+        """[..., V] and what is written [..., T] -> tokens [...]."""
         logits = np.where(forbidden, logits.dtype.type(-np.inf), logits)
-        rows = logits.reshape(-1, logits.shape[-1])
-        picked = [sample(r, rng, temperature=temperature, top_k=top_k, top_p=top_p) for r in rows]
+        rows = zip(*map(np.atleast_2d, (logits, text, mask)), prompts, strict=True)
+        last = new + 1 == max_new_tokens
+        picked = [
+            sample(
+                constrained(scores, Step(row[real], prompt, new, last), rules, known),
+                rng,
+                **sampling._asdict(),
+            )
+            for scores, row, real, prompt in rows
+        ]
         return np.array(picked).reshape(logits.shape[:-1])
 
     tokens = _tokens(model, ids, mask, max_new_tokens, choose, stops, use_cache)
     return tokens if ids.ndim == 2 else (int(token) for token in tokens)
+
+
+def sampling_of(
+    rules: Any, temperature: float | None, top_k: int | None, top_p: float | None
+) -> Sampling:
+    """How to draw tokens: as told, and for None as generation_config.json says.
+
+    Its temperature, top_k and top_p count where it says do_sample; else decoding is greedy
+    (temperature 0) unless told otherwise. Raises ValueError as `check_settings`.
+    """
+    if rules.do_sample:
+        temperature = rules.temperature if temperature is None else temperature
+        top_k = rules.top_k if top_k is None else top_k
+        top_p = rules.top_p if top_p is None else top_p
+    sampling = Sampling(0.0 if temperature is None else temperature, top_k, top_p)
+    check_settings(*sampling)
+    return sampling
 
 
 def _tokens(
@@ -96,7 +144,7 @@ def _tokens(
     text: np.ndarray,
     mask: np.ndarray,
     max_new_tokens: int,
-    choose: Callable[[np.ndarray], np.ndarray],
+    choose: Callable[[np.ndarray, np.ndarray, np.ndarray, int], np.ndarray],
     stops: tuple[int, ...],
     use_cache: bool,
 ) -> Iterator[np.ndarray]:
@@ -108,7 +156,7 @@ def _tokens(
         if use_cache and kv is None:
             kv = model.new_kv_cache(text.shape[:-1], text.shape[-1] + min(left, context))
         logits = model(unread, mask, kv, last_only=True)[..., -1, :]
-        token = np.where(ended, text[..., -1], choose(logits))
+        token = np.where(ended, text[..., -1], choose(logits, text, mask, max_new_tokens - left))
         yield token
         ended |= np.isin(token, stops)
         if ended.all():
@@ -129,18 +177,28 @@ def _slid(text: np.ndarray, mask: np.ndarray, context: int) -> tuple[np.ndarray,
 def end_of_text_ids(
     model: LanguageModel, vocabulary: Container[int] | None = None
 ) -> tuple[int, ...]:
-    """The configuration's eos_token_id, as far as model and vocabulary have it."""
-    known = range(model.config.vocab_size)
-    return tuple(
-        i
-        for i in as_ids(model.config.eos_token_id)
-        if i in known and (vocabulary is None or i in vocabulary)
-    )
+    """The ids that end a text, as far as model and vocabulary have them."""
+    return known_ids(as_ids(model.generation.eos_token_id), model, vocabulary)
 
 
-def as_ids(value: int | list[int] | None) -> tuple[int, ...]:
-    """The ids of a configuration's field that is an id, a list of ids, or null."""
-    return () if value is None else tuple(value) if isinstance(value, list) else (value,)
+def start_of_text_ids(
+    model: LanguageModel, vocabulary: Container[int] | None = None
+) -> tuple[int, ...]:
+    """The id after which a text begins, none or one: begin-of-text, or else an end-of-text.
+
+    As transformers and llama.cpp begin a text without a prompt.
+    """
+    begin = as_ids(model.generation.bos_token_id) or as_ids(model.config.bos_token_id)
+    ends = end_of_text_ids(model, vocabulary) or as_ids(model.config.eos_token_id)
+    return known_ids((*begin, *ends), model, vocabulary)[:1]
+
+
+def known_ids(
+    ids: tuple[int, ...], model: LanguageModel, vocabulary: Container[int] | None = None
+) -> tuple[int, ...]:
+    """Those of the ids that model and vocabulary have."""
+    found = range(model.config.vocab_size)
+    return tuple(i for i in ids if i in found and (vocabulary is None or i in vocabulary))
 
 
 def _check_prompt(ids: Any, attention_mask: Any) -> tuple[np.ndarray, np.ndarray]:
@@ -151,6 +209,21 @@ def _check_prompt(ids: Any, attention_mask: Any) -> tuple[np.ndarray, np.ndarray
     if not mask[..., -1].all():
         raise ValueError("a prompt ends in padding; pad on the left, so that new tokens follow it.")
     return ids, mask
+
+
+def _new_tokens(rules: Any, prompt: int, context: int) -> int:
+    """How many tokens generation_config.json wants, as far as there are positions."""
+    wanted: int | None = rules.max_new_tokens
+    if wanted is None and rules.max_length is None:
+        return NEW_TOKENS
+    if wanted is None:
+        wanted = rules.max_length - prompt
+        if wanted < 1:
+            raise ValueError(
+                f"the prompt has {prompt} tokens, but max_length of the model's files is "
+                f"{rules.max_length}; say how many new ones (max_new_tokens, --max-new-tokens)."
+            )
+    return max(1, min(wanted, context + 1 - prompt))
 
 
 def _check_length(prompt: int, new: int, context: int, slide: bool) -> None:

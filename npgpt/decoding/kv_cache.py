@@ -13,6 +13,8 @@ import numpy as np
 
 from npgpt.decoding.arguments import whole_number, whole_numbers
 
+FIRST_ROOM = 1024  # positions; a text that grows beyond gets more
+
 
 class Sizes(NamedTuple):
     """What a model asks of its cache."""
@@ -23,7 +25,7 @@ class Sizes(NamedTuple):
 
 
 class KVCache:
-    """Preallocated keys and values of every block, [..., H, capacity, d_h] each."""
+    """Keys and values of every block, [..., H, T, d_h] each, allocated ahead of what they hold."""
 
     def __init__(
         self,
@@ -31,25 +33,16 @@ class KVCache:
         shape: tuple[int, ...],
         dtype: np.dtype[np.floating],
     ) -> None:
-        """Allocate room for `shape` = (*batch, H, capacity, d_h) in each of `n_layer` blocks.
+        """Room for `shape` = (*batch, H, capacity, d_h) at most in each of `n_layer` blocks.
 
         Raises:
             ValueError: there is not so much memory.
         """
-        try:
-            self.keys = [np.empty(shape, dtype) for _ in range(n_layer)]
-            self.values = [np.empty(shape, dtype) for _ in range(n_layer)]
-        except (MemoryError, ValueError) as error:  # ValueError: more than an array may have
-            raise ValueError(
-                f"a KV cache of {[*shape]} for each of {n_layer} blocks does not fit into memory; "
-                "ask for fewer positions (capacity, max_new_tokens) or rows."
-            ) from error
+        *rows, self.capacity, d_h = shape
+        room = (*rows, min(self.capacity, FIRST_ROOM), d_h)
+        self.keys = [_room(room, dtype) for _ in range(n_layer)]
+        self.values = [_room(room, dtype) for _ in range(n_layer)]
         self.length = 0  # positions that every block has filled
-
-    @property
-    def capacity(self) -> int:
-        """How many positions fit."""
-        return self.keys[0].shape[-2]
 
     @property
     def nbytes(self) -> int:
@@ -70,9 +63,18 @@ class KVCache:
                 f"the KV cache has room for {self.capacity} positions, but {end} are needed; "
                 f"make it with a larger capacity."
             )
+        if end > self.keys[layer].shape[-2]:
+            positions = min(self.capacity, max(end + FIRST_ROOM, 2 * self.length))
+            self.keys[layer] = self._with_room(self.keys[layer], positions)
+            self.values[layer] = self._with_room(self.values[layer], positions)
         self.keys[layer][..., self.length : end, :] = k
         self.values[layer][..., self.length : end, :] = v
         return self.keys[layer][..., :end, :], self.values[layer][..., :end, :]
+
+    def _with_room(self, array: np.ndarray, positions: int) -> np.ndarray:
+        larger = _room((*array.shape[:-2], positions, array.shape[-1]), array.dtype)
+        larger[..., : self.length, :] = array[..., : self.length, :]
+        return larger
 
     def advance(self, T: int) -> None:
         """Count T more positions as filled."""
@@ -86,6 +88,16 @@ class KVCache:
         for array in (*self.keys, *self.values):
             filled = array[..., : self.length, :]
             filled[...] = filled[rows]
+
+
+def _room(shape: tuple[int, ...], dtype: np.dtype[np.floating]) -> np.ndarray:
+    try:
+        return np.empty(shape, dtype)
+    except (MemoryError, ValueError) as error:  # ValueError: more than an array may have
+        raise ValueError(
+            f"a KV cache of {[*shape]} for each block does not fit into memory; ask for fewer "
+            "positions (capacity, max_new_tokens) or rows."
+        ) from error
 
 
 def new_cache(sizes: Sizes, batch: Any, capacity: Any, dtype: np.dtype[np.floating]) -> KVCache:

@@ -67,9 +67,11 @@ def sample(
         rng: gives one uniform number a token, none at temperature 0.
 
     Raises:
-        ValueError: a logit is NaN or +∞.
+        ValueError: a logit is NaN or +∞, or all are -∞.
     """
     check_logits(logits)
+    if logits.max() == -np.inf:
+        raise ValueError("no token may come next: what is asked for forbids every one.")
     if temperature == 0:
         return int(logits.argmax())
     probs = next_token_probs(logits, temperature=temperature, top_k=top_k, top_p=top_p)

@@ -14,7 +14,6 @@ from npgpt.cli import new_parser
 from npgpt.describe import architectures
 from npgpt.describe.gpt2_report import gpt2, mermaid
 from npgpt.describe.tables import BYTES, Section, Setting, as_json, as_text
-from npgpt.files.checkpoint import read_raw_config
 from npgpt.files.gguf_reader import read_gguf_header
 from npgpt.files.io import expanded
 from npgpt.models.auto import find_supported, model_type
@@ -23,6 +22,7 @@ from npgpt.models.gguf import gguf_config
 from npgpt.models.gpt2.config import PRESETS as GPT2_PRESETS
 from npgpt.models.gpt2.config import GPT2Config
 from npgpt.models.llama.config import LlamaConfig
+from npgpt.models.settings import read_config
 from npgpt.models.transformer.config import TransformerConfig
 
 PROG = "npgpt.describe"
@@ -35,8 +35,6 @@ CONFIGS: dict[str, type[Config]] = {
 }
 PRESETS: dict[str, Config] = {**GPT2_PRESETS, **architectures.PRESETS}
 OWNERS = ("openai-community/", "google-bert/", "facebook/")  # who publishes these on the hub
-# A config.json without a model_type is a GPT-2 only if one of these is there.
-SIZES_OF_GPT2 = ("n_positions", "n_embd", "n_layer", "n_head")
 
 
 def main(argv: Sequence[str]) -> int:
@@ -108,10 +106,8 @@ def _find_config(name: str) -> Config:
         if place.suffix == ".gguf":
             return gguf_config(read_gguf_header(place))
         path = place / "config.json"
-    raw, kind = read_raw_config(path), model_type(path)
-    if "model_type" not in raw and not any(size in raw for size in SIZES_OF_GPT2):
-        raise ValueError(f"{path} has neither a model_type nor any size of a GPT-2.")
-    return CONFIGS[kind].from_dict(raw, str(path))
+    config: Config = read_config(CONFIGS[model_type(path)], path)
+    return config
 
 
 def _parser() -> argparse.ArgumentParser:

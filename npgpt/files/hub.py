@@ -271,7 +271,19 @@ def _fetch_model(repository: Repository) -> Path:
             raise error from None
         for shard in sorted(set(read_index(index).values())):
             repository.get(shard)
+    _fetch_generation_config(repository)
     return folder
+
+
+def _fetch_generation_config(repository: Repository) -> None:
+    """Most repositories have one; warn where that cannot be known."""
+    try:
+        repository.get(GENERATION_CONFIG)
+    except Absent:
+        pass
+    except Unreachable as error:
+        text = f"loaded without {GENERATION_CONFIG}, should {repository.repo_id!r} have one"
+        warnings.warn(f"{text}: {error}", UserWarning, stacklevel=5)
 
 
 def _fetch_tokenizer(repository: Repository) -> Path:

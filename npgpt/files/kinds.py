@@ -15,6 +15,7 @@ from types import NoneType
 from typing import Annotated, Any, NamedTuple, get_args, get_origin
 
 LARGEST = 2**31  # no size of a model comes near it; tiktoken keeps ids in 32 bits
+MOST_BLOCKS = 10_000
 
 
 class Kind(NamedTuple):
@@ -65,6 +66,12 @@ PLAIN: dict[Any, Kind] = {
 }
 
 Size = Annotated[int, Kind(lambda v: is_id(v) and v > 0, "a positive integer")]
+Count = Annotated[int, Kind(is_id, "an integer >= 0")]
+# Parameters are listed block by block before any is looked for; no model comes near so many.
+Blocks = Annotated[
+    int,
+    Kind(lambda v: is_id(v) and 0 < v <= MOST_BLOCKS, f"a positive integer up to {MOST_BLOCKS}"),
+]
 Positive = Annotated[float, Kind(lambda v: is_number(v) and v > 0, "a number > 0")]
 NonNegative = Annotated[float, Kind(lambda v: is_number(v) and v >= 0, "a number >= 0")]
 Probability = Annotated[

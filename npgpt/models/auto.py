@@ -19,12 +19,14 @@ from npgpt.files.gguf_reader import read_gguf_header
 from npgpt.files.hub import Files, find_model
 from npgpt.models.bert.checkpoint import load_bert
 from npgpt.models.bert.model import BERT
+from npgpt.models.generation import read_generation
 from npgpt.models.gguf import load_gguf
 from npgpt.models.gpt2.checkpoint import load_checkpoint
 from npgpt.models.gpt2.model import GPT2
 from npgpt.models.llama.checkpoint import load_llama
 from npgpt.models.llama.config import LlamaConfig
 from npgpt.models.llama.model import Llama
+from npgpt.models.settings import find_model_type
 from npgpt.models.transformer.checkpoint import load_transformer
 from npgpt.models.transformer.model import Transformer
 
@@ -65,6 +67,11 @@ def from_pretrained(
                     model = BERT(*load_bert(place, dtype=dtype))
                 case _:
                     model = GPT2(*load_checkpoint(place, dtype=dtype))
+    if place.suffix != ".gguf" and not isinstance(model, BERT):
+        searches, raw = isinstance(model, Transformer), model.config.to_dict()
+        settings = read_generation(place, raw, model.written_ids, searches=searches)
+        if settings is not None:
+            model.generation = settings
     model.source = place.absolute()  # whose vocabulary `save_pretrained` takes along
     return model
 
@@ -106,13 +113,13 @@ def _check_plain(place: Path) -> None:
 def model_type(place: Path) -> str:
     """The `model_type` of the model at a place, see `find_model`, without reading its weights.
 
-    Of a `.gguf` its architecture; else as config.json says, which may also be named itself, "gpt2"
-    if it says nothing. ValueError for an unknown one.
+    Of a `.gguf` its architecture; else as config.json says, which may also be named itself, see
+    `find_model_type`. ValueError for an unknown one.
     """
     if place.suffix == ".gguf":
         return str(read_gguf_header(place).settings.get("general.architecture"))
     path = place / "config.json" if place.suffix != ".json" else place
-    kind = read_raw_config(path).get("model_type", "gpt2")
+    kind = find_model_type(read_raw_config(path), str(path))
     if kind not in list(MODEL_TYPES):  # a list takes any JSON value
         raise ValueError(
             f"{path}: model_type is {kind!r}, but npgpt knows {', '.join(MODEL_TYPES)}."

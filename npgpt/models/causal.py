@@ -156,7 +156,9 @@ class CausalLM(Model):
         capacity = self.context if capacity is None else capacity
         return new_cache(self._kv_sizes(), batch, capacity, self.params[self.TABLE].dtype)
 
-    def generate(self, ids: Any, max_new_tokens: int = 40, **options: Any) -> Iterator[Any]:
+    def generate(
+        self, ids: Any, max_new_tokens: int | None = None, **options: Any
+    ) -> Iterator[Any]:
         """Continue `ids`, one token after the other; options: see `npgpt.decoding.causal`."""
         return decoding.generate(self, ids, max_new_tokens, **options)
 

@@ -14,6 +14,7 @@ from npgpt.decoding.arguments import flag
 from npgpt.decoding.kv_cache import KVCache
 from npgpt.files.hub import companions
 from npgpt.files.io import path_text
+from npgpt.models.generation import Generation, with_generation
 
 Params = dict[str, np.ndarray]
 Observer = Callable[[str, np.ndarray], Any]
@@ -74,10 +75,29 @@ class Model:
     """
 
     source: Path | None = None
+    _generation: Generation | None = None
 
     def __init__(self, config: Any, params: Params) -> None:
         self.config = config
         self.params = params
+
+    @property
+    def generation(self) -> Generation:
+        """How it writes unless told otherwise; what the configuration says until it is set."""
+        if self._generation is not None:
+            return self._generation
+        where = "the configuration"
+        return Generation.from_dict(self.config.to_dict(), where, self.written_ids)
+
+    @generation.setter
+    def generation(self, settings: Generation) -> None:
+        self._generation = settings
+
+    @property
+    def written_ids(self) -> int:
+        """How many ids it may write."""
+        size: int = self.config.vocab_size
+        return size
 
     def __repr__(self) -> str:
         dtypes = sorted({array.dtype.name for array in self.params.values()})
@@ -100,7 +120,10 @@ class Model:
         `overwrite`: also where there is another vocabulary or a training run; else ValueError.
         """
         folder, overwrite = path_text("folder", folder), flag("overwrite", overwrite)
-        self._save(folder, beside=companions(self.source), overwrite=overwrite)
+        beside = companions(self.source)
+        if self._generation is not None:
+            beside = with_generation(beside, self._generation)
+        self._save(folder, beside=beside, overwrite=overwrite)
 
     def _save(self, folder: str | os.PathLike[str], **options: Any) -> None:
         """What the architecture's checkpoint.py does; options of `write_checkpoint`."""

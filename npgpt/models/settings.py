@@ -2,48 +2,141 @@
 
 A configuration is a frozen dataclass whose annotations say of which kind each setting is, see
 `npgpt.files.kinds`. Whoever makes one, `check_config` checks it; who reads one from a file says
-which, see `naming`.
+which, see `naming`. Every other key is in one of the lists of `Keys`, or it is named in a warning.
 """
 
 from __future__ import annotations
 
 import contextlib
 import functools
+import re
+import warnings
 from collections.abc import Iterator, Mapping
 from dataclasses import fields
-from typing import Annotated, Any, get_type_hints
+from pathlib import Path
+from typing import Annotated, Any, NamedTuple, get_type_hints
 
 import numpy as np
 
+from npgpt.files.checkpoint import read_raw_config, shortened
 from npgpt.files.kinds import check_kinds, one_of
+from npgpt.models import generation
 from npgpt.ops.activation import ACTIVATIONS
 
 Activation = Annotated[str, one_of(*ACTIVATIONS)]
+MODEL_TYPES = ("gpt2", "llama", "bert", "bart", "marian", "transformer")
+# transformers' classes, which name the architecture where there is no model_type.
+CLASSES = re.compile("(GPT2|Llama|Bert|Bart|Marian)(?=Model|LMHead|DoubleHeads|MTModel|For)")
+SIZES_OF_GPT2 = ("n_positions", "n_embd", "n_layer", "n_head")
+
+# Known to change no result, whatever the architecture: what other heads, programs and tasks need,
+# memory and speed, outputs asked for. Packed weights are refused by whoever reads them.
+NO_EFFECT = frozenset(
+    """
+    _attn_implementation _attn_implementation_autoset _commit_hash _name_or_path _num_labels
+    architectures attn_implementation author base_model_tp_plan chunk_size_feed_forward
+    cross_attention_hidden_size dtype finetuning_task gradient_checkpointing id2label
+    initializer_range label2id model_type name_or_path num_labels output_past prefix problem_type
+    quantization_config return_dict save_step sep_token_id tf_legacy_loss tie_last_hidden_states
+    tokenizer_class torch_dtype torchscript transformers.js_config unsloth_fixed unsloth_version
+    use_bfloat16 xla_device
+    """.split()  # noqa: SIM905
+)
+# name -> its only value that npgpt follows, and why.
+FIXED: dict[str, tuple[Any, str]] = {
+    "per_layer_config": (None, "npgpt's blocks are all alike"),
+    "pruned_heads": ({}, "npgpt has every head of every block"),
+}
+
+
+class Keys(NamedTuple):
+    """What config.json may hold besides an architecture's own settings.
+
+    aliases: other name -> name, as transformers reads them (`attribute_map`); the other one counts
+        where both are there.
+    fixed: name -> its only value that npgpt follows, and why; null is that value.
+    no_effect: names known to change no result here.
+    defaults: what is meant where the file is silent, as far as that is not the architecture's own.
+    """
+
+    aliases: Mapping[str, str] = {}
+    fixed: Mapping[str, tuple[Any, str]] = {}
+    no_effect: tuple[str, ...] = ()
+    defaults: Mapping[str, Any] = {}
+
+
+def read_config(cls: type[Any], path: Path) -> Any:
+    """The configuration in a config.json; raises and warns as `cls.from_dict`."""
+    raw = read_raw_config(path)
+    return cls.from_dict({**raw, "model_type": find_model_type(raw, str(path))}, str(path))
+
+
+def find_model_type(raw: Mapping[str, Any], where: str) -> Any:
+    """Its model_type; else what its architectures say, or gpt2 if it has sizes of a GPT-2.
+
+    Raises ValueError, one sentence naming `where`, if nothing tells.
+    """
+    if (kind := raw.get("model_type")) is not None:
+        return kind
+    classes = raw.get("architectures") or []
+    found = {match[1].lower() for name in classes if (match := CLASSES.match(str(name)))}
+    if len(found) == 1:
+        return found.pop()
+    if not classes and any(size in raw for size in SIZES_OF_GPT2):
+        return "gpt2"
+    raise ValueError(
+        f"{where}: has neither a model_type, nor architectures that name one, nor sizes of a "
+        f"GPT-2; set model_type to one of {', '.join(MODEL_TYPES)}."
+    )
 
 
 def read_settings(
-    cls: type[Any],
-    raw: Mapping[str, Any],
-    where: str,
-    *,
-    model_type: str,
-    refused: Mapping[str, str],
+    cls: Any, raw: Mapping[str, Any], where: str, *, model_type: str, keys: Keys
 ) -> dict[str, Any]:
     """The arguments of a configuration `cls` from a parsed config.json; `where` names the file.
 
-    What `cls` does not know goes into `other`. `refused`: settings that this model cannot follow,
-    and why. Raises ValueError, one sentence, for one of those that is set, and another model_type.
+    What `cls` does not know goes into `other`. Raises ValueError, one sentence, for a setting that
+    this model cannot follow, and another model_type. Warns of keys that nobody knows.
     """
     if raw.get("model_type", model_type) != model_type:
         raise ValueError(
             f"{where}: model_type is {raw['model_type']!r}, but must be {model_type!r}."
         )
-    for name, reason in refused.items():
-        if raw.get(name):
-            raise ValueError(f"{where}: {name} is set, but {reason}.")
-    own = {field.name: raw[field.name] for field in fields(cls) if field.name in raw}
-    own.pop("other", None)
+    for name, (value, reason) in {**FIXED, **keys.fixed}.items():
+        found = raw.get(name)
+        if found is not None and found != value and (found or value):
+            said = "set" if found is True else f"{found!r:.60}"
+            raise ValueError(f"{where}: {name} is {said}, but {reason}.")
+    raw = {**keys.defaults, **_without_aliases(raw, keys.aliases, where)}
+    generation.Generation.from_dict(raw, where)
+    own = {name: raw[name] for name in _kinds(cls) if name in raw}
+    known = {*FIXED, *keys.fixed, *NO_EFFECT, *keys.no_effect, *generation.KEYS}
+    if unknown := [name for name in raw if name not in own and raw[name] and name not in known]:
+        warnings.warn(
+            f"{where}: npgpt does not know {shortened(unknown)}, which may change results.",
+            UserWarning,
+            stacklevel=5,  # the line that called the architecture's loader
+        )
     return {**own, "other": {name: raw[name] for name in raw if name not in own}}
+
+
+def _without_aliases(
+    raw: Mapping[str, Any], aliases: Mapping[str, str], where: str
+) -> dict[str, Any]:
+    """The settings under their own names; a warning where the two names say two things."""
+    settings = {name: raw[name] for name in raw if name not in aliases}
+    for alias, name in aliases.items():
+        if alias not in raw:
+            continue
+        if name in raw and raw[name] != raw[alias]:
+            warnings.warn(
+                f"{where}: {alias} is {raw[alias]!r:.60} and {name} {raw[name]!r:.60}, which mean "
+                f"the same; {alias} counts, as for transformers.",
+                UserWarning,
+                stacklevel=6,
+            )
+        settings[name] = raw[alias]
+    return settings
 
 
 @contextlib.contextmanager

@@ -16,7 +16,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from npgpt import cli
-from npgpt.decoding.causal import end_of_text_ids
+from npgpt.decoding.causal import known_ids
+from npgpt.decoding.constraints import as_ids
 from npgpt.files.checkpoint import GENERATION_CONFIG, shortened
 from npgpt.files.hub import companions, find_model
 from npgpt.files.io import alone_in, replacing
@@ -233,9 +234,10 @@ def write_vocabulary(folder: Path, source: str | None, *, generation_config: boo
 
 
 def _end_of_text(tokenizer: Tokenizer, model: GPT2 | Llama | None) -> int | None:
-    """The id between texts: the model's end-of-text, if the vocabulary has it."""
+    """The id between texts: the configuration's end-of-text, if the vocabulary has it."""
     if model is not None:
-        return next(iter(end_of_text_ids(model, tokenizer.bytes_of)), None)
+        ends = known_ids(as_ids(model.config.eos_token_id), model, tokenizer.bytes_of)
+        return next(iter(ends), None)
     return tokenizer.eot_token if END_OF_TEXT in tokenizer.special_tokens_set else None
 
 

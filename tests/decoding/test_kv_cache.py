@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from npgpt.decoding import kv_cache
 from npgpt.decoding.kv_cache import KVCache
 from tests.builders.gpt2 import random_gpt2
 from tests.gradcheck import relative_error
@@ -94,3 +95,18 @@ def test_the_attention_mask_covers_cached_tokens_too(rng) -> None:
     model([1, 2], kv=kv)
     with pytest.raises(ValueError, match=r"attention_mask has shape \[1\], but .* want \[3\]"):
         model([3], [1], kv)
+
+
+def test_room_grows_with_the_text_and_not_with_the_capacity(rng, monkeypatch) -> None:
+    """A file may promise a context of 2^31 tokens."""
+    monkeypatch.setattr(kv_cache, "FIRST_ROOM", 3)
+    model, ids = random_gpt2(rng), rng.integers(0, V, T)
+    for steps in ([1] * T, [8, 1, 1, 1], [2, 9]):
+        kv = model.new_kv_cache(capacity=T)
+        assert (kv.capacity, kv.keys[0].shape[-2]) == (T, 3)
+        pieces = np.split(ids, np.cumsum(steps)[:-1])
+        logits = np.concatenate([model(piece, kv=kv) for piece in pieces])
+        assert relative_error(logits, model(ids)) < 1e-13
+        assert kv.keys[0].shape[-2] == T
+    huge = KVCache(2, (3, 2**31, 4), np.dtype(np.float32))
+    assert (huge.capacity, huge.nbytes) == (2**31, 4 * (2 * 2 * 3 * 3 * 4))

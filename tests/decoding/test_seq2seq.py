@@ -155,6 +155,8 @@ def test_every_end_of_text_of_a_list_ends(rng) -> None:
     ("settings", "message"),
     [
         ({"num_beams": 0}, "num_beams must be a whole number from 1 to 1000, but is 0"),
+        ({"num_beams": 10**9}, "num_beams must be a whole number from 1 to 1000, but is 10000"),
+        ({"length_penalty": 1e9}, "length_penalty must be a finite number from -100.0 to 100.0, b"),
         ({"num_beams": 2.0}, "num_beams must be a whole number"),
         ({"max_new_tokens": -1}, "max_new_tokens must be a whole number of at least 1, but is -1"),
         ({"early_stopping": "soon"}, 'early_stopping must be True, False or "never", but is \'soo'),
@@ -202,9 +204,9 @@ def test_every_search_as_transformers_does_it(search) -> None:
     settings = {"max_new_tokens": 12, **SEARCHES[search]}
     for more in ENDS:
         for must, forced in MUST.items():
-            config = dataclasses.replace(model.config, **forced)
             bias = model.params["final_logits_bias"].copy()
             bias[0, 2] += more
-            likelier = Transformer(config, {**model.params, "final_logits_bias": bias})
+            likelier = Transformer(model.config, {**model.params, "final_logits_bias": bias})
+            likelier.generation = dataclasses.replace(model.generation, **forced)
             got = likelier.generate(given["ids"], attention_mask=given["mask"], **settings)
             assert got == stored[f"{search}; {must}; end {more:+}"]

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 from npgpt.decoding.seq2seq import generate
+from npgpt.models.generation import Generation
 from npgpt.models.transformer.config import TransformerConfig
 from npgpt.ops.softmax import log_softmax
 from tests.builders.transformer import SIZES
@@ -19,9 +20,10 @@ class Chain:
     """The logits after token v are row v of a table; those of the first token, row source[0]."""
 
     def __init__(self, table: np.ndarray, **options: Any) -> None:
-        self.config = TransformerConfig.from_dict(
-            {**SIZES, "vocab_size": len(table), "pad_token_id": None, **options}
-        )
+        raw = {**SIZES, "vocab_size": len(table), "pad_token_id": None, **options}
+        self.config = TransformerConfig.from_dict(raw)
+        self.generation = Generation.from_dict(raw, "config.json")
+        self.written_ids = len(table)
         self.table, self.passes = table, 0
 
     def encode(self, input_ids: Any, attention_mask: Any = None) -> Any:

@@ -81,9 +81,9 @@ def test_a_hub_id_is_asked_for_its_configuration_alone(
         ({"model_type": "mamba"}, "model_type is 'mamba', but npgpt knows gpt2, llama"),
         ({"model_type": "llama", "hidden_size": 0}, "hidden_size is 0"),
         ({"n_embd": 10, "n_head": 3}, "n_head 3"),
-        ({"vocab": 1}, "neither a model_type nor any size"),
+        ({"vocab": 1}, "neither a model_type, nor architectures that name one, nor sizes of a GPT"),
         # An old BERT is not taken for a GPT-2.
-        ({"hidden_size": 768, "type_vocab_size": 2}, "neither a model_type nor any size of a GPT"),
+        ({"hidden_size": 768, "type_vocab_size": 2}, "neither a model_type, nor"),
     ],
 )
 def test_a_bad_configuration_is_one_sentence_and_exit_2(refused, write_config, raw, says):

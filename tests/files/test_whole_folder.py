@@ -32,7 +32,7 @@ def source(tmp_path: Path) -> Path:
     """A model's folder, with what belongs to it and what does not."""
     folder = write_tiny_gpt2(tmp_path / "source")
     for name in ("generation_config.json", "tokenizer_config.json"):
-        (folder / name).write_text('{"do_sample": false}', encoding="utf-8")
+        (folder / name).write_text('{"eos_token_id": 256}', encoding="utf-8")
     (folder / "chat_template.jinja").write_text("{{ messages }}", encoding="utf-8")
     for name in ("README.md", "loss.png", "pytorch_model.bin", "optimizer.pt"):
         (folder / name).write_text("of the source alone", encoding="utf-8")
@@ -156,8 +156,7 @@ def test_a_source_that_is_gone_is_said(source, tmp_path):
         model.save_pretrained(tmp_path / "new")
 
 
-def test_settings_changed_in_the_configuration_are_saved_where_they_are_read(rng, tmp_path):
-    """An encoder-decoder takes them from generation_config.json first."""
+def test_changed_generation_settings_are_saved_where_they_are_read(rng, tmp_path):
     random_transformer(rng, np.float32, model_type="bart").save_pretrained(tmp_path)
     said = {"num_beams": 4, "max_length": 12, "no_repeat_ngram_size": 3, "eos_token_id": 2}
     path = tmp_path / "generation_config.json"
@@ -166,13 +165,13 @@ def test_settings_changed_in_the_configuration_are_saved_where_they_are_read(rng
     model = npgpt.from_pretrained(tmp_path)
     model.save_pretrained(tmp_path)
     assert path.read_bytes() == before
-    model.config = replace(model.config, num_beams=2, length_penalty=0.5)
+    model.generation = replace(model.generation, num_beams=2, length_penalty=0.5)
     for folder in (tmp_path, tmp_path / "new"):
         model.save_pretrained(folder)
-        found = npgpt.from_pretrained(folder).config
+        found = npgpt.from_pretrained(folder).generation
         assert (found.num_beams, found.max_length, found.length_penalty) == (2, 12, 0.5)
         written = json.loads((folder / "generation_config.json").read_text(encoding="utf-8"))
-        assert written == {**said, "num_beams": 2}
+        assert written == {**said, "num_beams": 2, "length_penalty": 0.5}
 
 
 def test_what_a_vocabulary_consists_of_is_listed_once():

@@ -341,7 +341,8 @@ def test_what_a_search_writes(search, must) -> None:
         reference = transformer.reference_model(options, seed)
         reference.final_logits_bias[0, 2] += seed
         model = ours(transformer, reference)
-        model.config = replace(model.config, **{"forced_eos_token_id": None, **MUST[must]})
+        forced = {"forced_eos_token_id": None, **MUST[must]}
+        model.generation = replace(model.generation, **forced)
         given = transformer.random_input(options, [7, 4, 9], [1, 1, 1], np.random.default_rng(seed))
         settings = {"max_new_tokens": 12, **SEARCHES[search]}
         want = transformer.reference_text(reference, given, **settings, **MUST[must])

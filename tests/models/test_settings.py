@@ -78,9 +78,9 @@ KINDS: dict[str, tuple[list[Any], dict[str, tuple[str, ...]]]] = {
         ["<pad>", 1.0, [1]],
         {"transformer": ("pad_token_id", "bos_token_id")},
     ),
-    "but must be an array, each of it an array, each of it the id of a token or null": (
-        [3, [3], [["a"]]],
-        {"transformer": ("bad_words_ids",)},
+    "but must be an array, each of it an array with the id of a token or null": (
+        [3, [3], [["a"]], [[]]],
+        dict.fromkeys(CONFIGS, ("bad_words_ids",)),
     ),
 }
 
@@ -91,8 +91,8 @@ KINDS: dict[str, tuple[list[Any], dict[str, tuple[str, ...]]]] = {
 def test_sizes_are_positive_integers(architecture, name) -> None:
     for size in [0, -3, 2.0, "12", True] + [None] * (name not in NULLABLE):
         text = refusal(architecture, **{name: size})
-        null = " or null" * (name in NULLABLE)
-        assert text == f"{name} is {size!r}, but must be a positive integer{null}."
+        more = " or null" * (name in NULLABLE) or " up to 10000" * ("layer" in name)
+        assert text == f"{name} is {size!r}, but must be a positive integer{more}."
 
 
 @pytest.mark.parametrize("says", KINDS)
@@ -157,7 +157,7 @@ def test_every_key_that_was_read_is_written_back(model_type) -> None:
         "pad_token_id": 1,
         "eos_token_id": [1, 2],
         "task_specific_params": {"text-generation": {"max_length": 50}},
-        "other": 3,
+        "id2label": {"0": "A"},
         "is_encoder_decoder": model_type == "transformer",
     }
     written = config.from_dict(raw).to_dict()

@@ -97,18 +97,23 @@ def test_settings_that_do_not_fit_are_named(tmp_path, settings, says) -> None:
 
 def test_generation_config_overrules_config(tmp_path) -> None:
     save(tmp_path, {**DIALECTS["marian"], "num_beams": 2, "max_length": 30})
-    path = tmp_path / "generation_config.json"
-    path.write_text('{"num_beams": 4, "bad_words_ids": [[18]], "top_k": 5}', encoding="utf-8")
-    config = npgpt.from_pretrained(tmp_path).config
-    assert (config.num_beams, config.max_length, config.banned_ids) == (4, 30, (18,))
-    assert "top_k" not in config.other
+    found = npgpt.from_pretrained(tmp_path).generation
+    assert (found.num_beams, found.max_length, found.eos_token_id) == (2, 30, 2)
+    said = '{"num_beams": 4, "bad_words_ids": [[18]], "top_k": null, "eos_token_id": [2, 3]}'
+    (tmp_path / "generation_config.json").write_text(said, encoding="utf-8")
+    model = npgpt.from_pretrained(tmp_path)
+    found = model.generation
+    assert (found.num_beams, found.bad_words_ids, found.eos_token_id) == (4, [[18]], [2, 3])
+    assert (found.max_length, found.top_k) == (None, 50)
+    assert (model.config.eos_token_id, model.config.other["num_beams"]) == (2, 2)
 
 
-@pytest.mark.parametrize("model_type", ["t5", 5, None])
+@pytest.mark.parametrize("model_type", ["t5", 5])
 def test_other_models_are_refused_with_the_names_of_those_that_load(tmp_path, model_type) -> None:
     save(tmp_path)
     text = refusal(change(tmp_path, model_type=model_type))
     assert f"model_type is {model_type!r}, but npgpt knows gpt2, llama, bert, bart, marian" in text
+    assert "has neither a model_type, nor arch" in refusal(change(tmp_path, model_type=None))
 
 
 @pytest.mark.hf

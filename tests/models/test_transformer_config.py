@@ -7,6 +7,7 @@ import math
 import numpy as np
 import pytest
 
+from npgpt.models.generation import Generation
 from npgpt.models.transformer.config import TransformerConfig, param_shapes
 from npgpt.models.transformer.model import Transformer
 from tests.builders.transformer import SIZES, random_transformer
@@ -19,7 +20,6 @@ from tests.builders.transformer import SIZES, random_transformer
         ({"model_type": ["bart"]}, ["model_type", "['bart']"]),
         ({"decoder_vocab_size": 13}, ["decoder_vocab_size 13", "vocab_size 19", "one table"]),
         ({"decoder_vocab_size": 0}, ["decoder_vocab_size", "0"]),
-        ({"bad_words_ids": [[3, 4]]}, ["bad_words_ids", "single tokens"]),
     ],
 )
 def test_what_is_refused_is_named_in_one_sentence(raw, words) -> None:
@@ -65,7 +65,9 @@ def test_keys_of_published_translators_are_read() -> None:
             "max_length": 512,
         }
     )
-    assert (config.num_beams, config.banned_ids, config.activation) == (4, (65000,), "silu")
+    assert config.activation == "silu"
+    settings = Generation.from_dict(config.to_dict(), "config.json", config.vocab_size)
+    assert (settings.num_beams, settings.bad_words_ids) == (4, [[65000]])
     shapes = param_shapes(config)
     assert shapes.pop("final_logits_bias") == (1, 65001)
     assert sum(math.prod(shape) for shape in shapes.values()) == 77_419_008

@@ -13,10 +13,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import DTypeLike
 
-from npgpt.files.checkpoint import check_saved, read_raw_config, write_checkpoint
+from npgpt.files.checkpoint import check_saved, write_checkpoint
 from npgpt.files.safetensors_file import read_tensor
 from npgpt.files.tensors import Copy, Layout, as_stored, find_tensors, load_params, unwrapped
 from npgpt.models.bert.config import BERTConfig, param_shapes
+from npgpt.models.settings import read_config
 
 WORDS, DECODER = "embeddings.word_embeddings.weight", "cls.predictions.decoder.weight"
 BIAS, DECODER_BIAS = "cls.predictions.bias", "cls.predictions.decoder.bias"
@@ -47,8 +48,7 @@ def load_bert(
     `npgpt.models.gpt2.checkpoint.load_checkpoint` does.
     """
     folder = Path(folder)
-    path = folder / "config.json"
-    config = BERTConfig.from_dict(read_raw_config(path), str(path))
+    config = read_config(BERTConfig, folder / "config.json")
     stored = find_tensors(folder, LAYOUT)
     found, tied = stored.entries, config.tie_word_embeddings
     # An untied head reads the decoder's own bias; the other one, where it is stored, has no effect.

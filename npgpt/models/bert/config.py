@@ -14,9 +14,10 @@ from typing import Any
 
 import numpy as np
 
-from npgpt.files.kinds import NonNegative, Probability, Size
+from npgpt.files.kinds import Blocks, NonNegative, Probability, Size
 from npgpt.models.settings import (
     Activation,
+    Keys,
     as_raw,
     check_config,
     check_heads,
@@ -24,7 +25,20 @@ from npgpt.models.settings import (
     read_settings,
 )
 
-REFUSED = dict.fromkeys(("is_decoder", "add_cross_attention"), "this BERT only encodes")
+ENCODES = (False, "this BERT only encodes")
+KEYS = Keys(
+    fixed={
+        **dict.fromkeys(("is_decoder", "add_cross_attention", "is_encoder_decoder"), ENCODES),
+        "position_embedding_type": ("absolute", "npgpt's BERT has 'absolute' positions only"),
+    },
+    no_effect=(
+        "classifier_dropout",
+        "directionality",
+        *(f"pooler_{of}" for of in ("fc_size", "num_attention_heads", "num_fc_layers", "type")),
+        "pooler_size_per_head",
+        "tie_encoder_decoder",
+    ),
+)
 
 
 @dataclass(frozen=True)
@@ -33,7 +47,7 @@ class BERTConfig:
 
     vocab_size: Size = 30522
     hidden_size: Size = 768
-    num_hidden_layers: Size = 12
+    num_hidden_layers: Blocks = 12
     num_attention_heads: Size = 12
     intermediate_size: Size = 3072
     max_position_embeddings: Size = 512
@@ -60,12 +74,7 @@ class BERTConfig:
         Raises ValueError, one sentence, for a model that is not BERT, a decoder, relative
         positions, sizes that are not positive integers, or an unknown activation.
         """
-        settings = read_settings(cls, raw, where, model_type="bert", refused=REFUSED)
-        if (positions := raw.get("position_embedding_type", "absolute")) != "absolute":
-            raise ValueError(
-                f"{where}: position_embedding_type is {positions!r}, but npgpt's BERT has "
-                "'absolute' positions only."
-            )
+        settings = read_settings(cls, raw, where, model_type="bert", keys=KEYS)
         with naming(where):
             return cls(**settings)
 

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import DTypeLike
 
-from npgpt.files.checkpoint import check_names, check_saved, read_raw_config, write_checkpoint
+from npgpt.files.checkpoint import check_names, check_saved, write_checkpoint
 from npgpt.files.tensors import (
     Copy,
     Layout,
@@ -26,6 +26,7 @@ from npgpt.files.tensors import (
     stored_rows,
 )
 from npgpt.models.gpt2.config import GPT2Config, param_shapes
+from npgpt.models.settings import read_config
 
 HEAD, TABLE, POSITIONS = "lm_head.weight", "wte.weight", "wpe.weight"
 LAYOUT = Layout(
@@ -59,8 +60,7 @@ def load_checkpoint(
     that are not used, and of values that are not finite.
     """
     folder = Path(folder)
-    path = folder / "config.json"
-    config = GPT2Config.from_dict(read_raw_config(path), str(path))
+    config = read_config(GPT2Config, folder / "config.json")
     stored = find_tensors(folder, LAYOUT)
     _check_one_prefix(stored)
     rows = stored_rows(stored, TABLE, config, "vocab_size", padded=True)

@@ -13,14 +13,39 @@ from typing import Any
 
 import numpy as np
 
-from npgpt.files.kinds import Ids, NonNegative, Probability, Size
+from npgpt.files.kinds import Blocks, Ids, NonNegative, Probability, Size
 from npgpt.models.settings import (
     Activation,
+    Keys,
     as_raw,
     check_config,
     check_heads,
     naming,
     read_settings,
+)
+
+KEYS = Keys(
+    aliases={
+        "hidden_size": "n_embd",
+        "max_position_embeddings": "n_positions",
+        "num_attention_heads": "n_head",
+        "num_hidden_layers": "n_layer",
+    },
+    fixed={
+        "add_cross_attention": (False, "this GPT-2 has none"),
+        "is_causal": (True, "this GPT-2 looks back only"),
+        "is_encoder_decoder": (False, "this GPT-2 is one stack"),
+    },
+    no_effect=(
+        "is_decoder",
+        "n_ctx",
+        "n_special",
+        "predict_special_tokens",
+        "reorder_and_upcast_attn",  # float32 where others compute in less
+        *(f"summary_{of}" for of in ("activation", "first_dropout", "proj_to_labels", "type")),
+        "summary_use_proj",
+        "tie_encoder_decoder",
+    ),
 )
 
 
@@ -31,7 +56,7 @@ class GPT2Config:
     vocab_size: Size = 50257
     n_positions: Size = 1024
     n_embd: Size = 768
-    n_layer: Size = 12
+    n_layer: Blocks = 12
     n_head: Size = 12
     n_inner: Size | None = None  # None: 4 d
     activation_function: Activation = "gelu_new"
@@ -45,8 +70,7 @@ class GPT2Config:
     resid_pdrop: Probability = 0.1
     bos_token_id: int | None = 50256
     eos_token_id: Ids | None = 50256
-    # Whatever else the file said (reorder_and_upcast_attn changes no result); written back on
-    # saving.
+    # Whatever else the file said; written back on saving.
     other: Mapping[str, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -61,8 +85,7 @@ class GPT2Config:
         Raises ValueError, one sentence, for a model that is not GPT-2, sizes that are not positive
         integers, an unknown activation, or cross-attention.
         """
-        refused = {"add_cross_attention": "this GPT-2 has none"}
-        settings = read_settings(cls, raw, where, model_type="gpt2", refused=refused)
+        settings = read_settings(cls, raw, where, model_type="gpt2", keys=KEYS)
         with naming(where):
             return cls(**settings)
 

@@ -11,9 +11,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import DTypeLike
 
-from npgpt.files.checkpoint import check_names, check_saved, read_raw_config, write_checkpoint
+from npgpt.files.checkpoint import check_names, check_saved, write_checkpoint
 from npgpt.files.tensors import Copy, Layout, as_stored, find_tensors, load_params, stored_rows
 from npgpt.models.llama.config import LlamaConfig, param_shapes
+from npgpt.models.settings import read_config
 
 HEAD, TABLE = "lm_head.weight", "embed_tokens.weight"
 LAYOUT = Layout(
@@ -38,8 +39,7 @@ def load_llama(
     `npgpt.models.gpt2.checkpoint.load_checkpoint` does.
     """
     folder = Path(folder)
-    path = folder / "config.json"
-    config = LlamaConfig.from_dict(read_raw_config(path), str(path))
+    config = read_config(LlamaConfig, folder / "config.json")
     stored = find_tensors(folder, LAYOUT)
     rows = stored_rows(stored, TABLE, config, "vocab_size", padded=True)
     shapes = param_shapes(replace(config, vocab_size=rows))

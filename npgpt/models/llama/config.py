@@ -13,9 +13,10 @@ from typing import Any
 
 import numpy as np
 
-from npgpt.files.kinds import Ids, NonNegative, Positive, Probability, Size, is_number
+from npgpt.files.kinds import Blocks, Ids, NonNegative, Positive, Probability, Size, is_number
 from npgpt.models.settings import (
     Activation,
+    Keys,
     as_raw,
     check_config,
     check_heads,
@@ -36,7 +37,22 @@ ROPE_TYPES = {
         "original_max_position_embeddings",
     ),
 }
-REFUSED = dict.fromkeys(("attention_bias", "mlp_bias"), "npgpt's Llama has no biases")
+KEYS = Keys(
+    fixed={
+        **dict.fromkeys(("attention_bias", "mlp_bias"), (False, "npgpt's Llama has no biases")),
+        "add_cross_attention": (False, "npgpt's Llama has none"),
+        "is_causal": (True, "npgpt's Llama looks back only"),
+        "is_encoder_decoder": (False, "npgpt's Llama is one stack"),
+        "partial_rotary_factor": (1.0, "npgpt turns whole heads"),
+    },
+    no_effect=(
+        "is_decoder",
+        "is_llama_config",
+        "max_sequence_length",
+        "pretraining_tp",  # products in slices: the same but for rounding
+        "tie_encoder_decoder",
+    ),
+)
 
 
 @dataclass(frozen=True)
@@ -46,7 +62,7 @@ class LlamaConfig:
     vocab_size: Size = 32000
     hidden_size: Size = 4096
     intermediate_size: Size = 11008
-    num_hidden_layers: Size = 32
+    num_hidden_layers: Blocks = 32
     num_attention_heads: Size = 32
     num_key_value_heads: Size | None = None  # None: H
     head_dim: Size | None = None  # None: d / H
@@ -80,8 +96,8 @@ class LlamaConfig:
         rotary = raw.get("rope_scaling") or raw.get("rope_parameters")
         given = {name: raw[name] for name in raw if name != "rope_parameters"}
         if rotary is not None:
-            given |= _rotary(rotary, raw.get("partial_rotary_factor"), where)
-        settings = read_settings(cls, given, where, model_type="llama", refused=REFUSED)
+            given |= _rotary(rotary, where)
+        settings = read_settings(cls, given, where, model_type="llama", keys=KEYS)
         with naming(where):
             return cls(**settings)
 
@@ -135,13 +151,13 @@ class LlamaConfig:
             )
 
 
-def _rotary(rotary: Any, partial: Any, where: str) -> dict[str, Any]:
+def _rotary(rotary: Any, where: str) -> dict[str, Any]:
     """`rope_theta`, where it stands here, and `rope_scaling` with its `rope_type` spelled out."""
     if not isinstance(rotary, Mapping):
         raise ValueError(f"{where}: the rotary settings are {rotary!r:.60}, not a JSON object.")
     scaling = {key: value for key, value in rotary.items() if key not in ("type", "rope_theta")}
     rope_type = scaling.setdefault("rope_type", rotary.get("type", "default"))
-    if (scaling.get("partial_rotary_factor", partial) or 1) != 1:
+    if (scaling.get("partial_rotary_factor") or 1) != 1:
         raise ValueError(f"{where}: partial_rotary_factor is set, but npgpt turns whole heads.")
     found = {"rope_theta": rotary["rope_theta"]} if "rope_theta" in rotary else {}
     return {**found, "rope_scaling": None if rope_type == "default" else scaling}

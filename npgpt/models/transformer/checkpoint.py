@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 from collections.abc import Mapping
 from pathlib import Path
@@ -11,10 +10,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import DTypeLike
 
-from npgpt.files.checkpoint import GENERATION_CONFIG, check_saved, read_raw_config, write_checkpoint
-from npgpt.files.io import parse_json
+from npgpt.files.checkpoint import check_saved, write_checkpoint
 from npgpt.files.safetensors_file import read_tensor
 from npgpt.files.tensors import Copy, Layout, as_stored, find_tensors, load_params
+from npgpt.models.settings import read_config
 from npgpt.models.transformer.config import TransformerConfig, param_shapes
 from npgpt.ops.sinusoids import sinusoids_in_halves
 
@@ -31,30 +30,18 @@ LAYOUT = Layout(
     optional=(LOGITS_BIAS,),  # most models never learned one
     hints={HEAD: ", but tie_word_embeddings is false; set it to true if the head is the table"},
 )
-# What transformers 5 keeps beside config.json, and older versions in it.
-GENERATION = (
-    "num_beams",
-    "length_penalty",
-    "early_stopping",
-    "max_length",
-    "bad_words_ids",
-    "renormalize_logits",
-    "decoder_start_token_id",
-    "forced_bos_token_id",
-    "forced_eos_token_id",
-)
 
 
 def load_transformer(
     folder: str | os.PathLike[str], *, dtype: DTypeLike = np.float32
 ) -> tuple[TransformerConfig, dict[str, np.ndarray]]:
-    """Read config.json, generation_config.json if there is one, and the weights.
+    """Read config.json and the weights.
 
     Returns the configuration, and the parameters under the names and shapes of `param_shapes`, in
     `dtype`. Raises and warns as `npgpt.models.gpt2.checkpoint.load_checkpoint` does.
     """
     folder = Path(folder)
-    config = TransformerConfig.from_dict(_raw_config(folder), str(folder / "config.json"))
+    config = read_config(TransformerConfig, folder / "config.json")
     stored = find_tensors(folder, LAYOUT._replace(model=f"this {config.model_type}"))
     found, shapes, copies = stored.entries, param_shapes(config), _copies(config)
     for name, copy in copies.items():
@@ -81,28 +68,7 @@ def save_transformer(
     """
     dtype = check_saved(params, param_shapes(config))
     raw = {**config.to_dict(), "dtype": dtype}
-    if beside := options.get("beside"):
-        options["beside"] = _with_settings(raw, beside)
     write_checkpoint(folder, raw, as_stored(params, LAYOUT), **options)
-
-
-def _with_settings(raw: dict[str, Any], beside: dict[str, bytes]) -> dict[str, bytes]:
-    """The files beside, generation_config.json with the settings of config.json, as on loading."""
-    settings = parse_json(beside.get(GENERATION_CONFIG, b"{}"), GENERATION_CONFIG)
-    changed = {key: raw[key] for key in GENERATION if settings.get(key) not in (None, raw[key])}
-    if not changed:
-        return beside
-    text = json.dumps(settings | changed, indent=2) + "\n"
-    return {**beside, GENERATION_CONFIG: text.encode()}
-
-
-def _raw_config(folder: Path) -> dict[str, Any]:
-    raw = read_raw_config(folder / "config.json")
-    path = folder / GENERATION_CONFIG
-    if path.is_file():
-        settings = read_raw_config(path)
-        raw |= {key: settings[key] for key in GENERATION if settings.get(key) is not None}
-    return raw
 
 
 def _copies(config: TransformerConfig) -> dict[str, Copy]:

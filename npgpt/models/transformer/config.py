@@ -14,8 +14,8 @@ from typing import Annotated, Any
 
 import numpy as np
 
-from npgpt.files.kinds import AN_ID, Id, Ids, Probability, Size, array_of, one_of
-from npgpt.models.settings import as_raw, check_config, check_heads, naming, read_settings
+from npgpt.files.kinds import Blocks, Id, Ids, Probability, Size, one_of
+from npgpt.models.settings import Keys, as_raw, check_config, check_heads, naming, read_settings
 from npgpt.ops.activation import ACTIVATIONS
 
 # What config.json means where it is silent; the paper's model has its values in TransformerConfig.
@@ -49,14 +49,41 @@ DIALECTS: dict[str, dict[str, Any]] = {
     },
 }
 CLASSES = {"bart": "BartForConditionalGeneration", "marian": "MarianMTModel"}
-REFUSED = dict.fromkeys(
-    ("normalize_before", "add_final_layer_norm"),  # other wiring than post-norm
-    "here the norm comes after each sublayer only",
+POST_NORM = (False, "here the norm comes after each sublayer only")
+KEYS = Keys(
+    aliases={
+        "hidden_size": "d_model",
+        "num_attention_heads": "encoder_attention_heads",
+        "num_hidden_layers": "encoder_layers",
+    },
+    fixed={
+        **dict.fromkeys(("normalize_before", "add_final_layer_norm"), POST_NORM),
+        "do_blenderbot_90_layernorm": POST_NORM,
+        "is_decoder": (False, "here an encoder reads for a decoder"),
+        "is_encoder_decoder": (True, "here an encoder reads for a decoder"),
+        "tie_encoder_decoder": (False, "here encoder and decoder have weights of their own"),
+    },
+    no_effect=(
+        "activation_dropout",  # this and LayerDrop: in training only
+        "add_bias_logits",
+        "add_cross_attention",
+        "classif_dropout",
+        "classifier_dropout",
+        "decoder_layerdrop",
+        "encoder_layerdrop",
+        "extra_pos_embeddings",
+        "force_bos_token_to_be_generated",  # see npgpt.models.generation
+        "grapheme_chars",  # this and the next: see npgpt.text.seq2seq
+        "phoneme_chars",
+    ),
 )
+# What early versions of transformers wrote about the embeddings.
+EMBEDDING: dict[str, dict[str, bool]] = {
+    "transformer": {},
+    "bart": {"normalize_embedding": True, "static_position_embeddings": False},
+    "marian": {"normalize_embedding": False, "static_position_embeddings": True},
+}
 FIRST_POSITION = 2  # the row of position 0 in BART's tables; the rows before it are never used
-
-
-Words = Annotated[list[list[int]], array_of(array_of(AN_ID))]
 
 
 @dataclass(frozen=True)
@@ -68,8 +95,8 @@ class TransformerConfig:
     decoder_vocab_size: Size | None = None  # None: vocab_size
     max_position_embeddings: Size = 1024
     d_model: Size = 512
-    encoder_layers: Size = 6
-    decoder_layers: Size = 6
+    encoder_layers: Blocks = 6
+    decoder_layers: Blocks = 6
     encoder_attention_heads: Size = 8
     decoder_attention_heads: Size = 8
     encoder_ffn_dim: Size = 2048
@@ -85,15 +112,6 @@ class TransformerConfig:
     bos_token_id: Id | None = None
     eos_token_id: Ids | None = 2
     decoder_start_token_id: Id = 1
-    forced_bos_token_id: Id | None = None
-    forced_eos_token_id: Ids | None = None
-    # How `generate` searches unless told otherwise.
-    num_beams: int = 1
-    length_penalty: float = 1.0
-    early_stopping: bool | str = False
-    max_length: int | None = None
-    bad_words_ids: Words | None = None
-    renormalize_logits: bool = False
     # Whatever else the file said; written back on saving.
     other: Mapping[str, Any] = field(default_factory=dict)
 
@@ -108,8 +126,6 @@ class TransformerConfig:
                 f"{self.vocab_size}, but share_encoder_decoder_embeddings gives both sides one "
                 "table."
             )
-        if any(len(word) != 1 for word in self.bad_words_ids or []):
-            raise ValueError("bad_words_ids bans more than single tokens, unlike npgpt.")
 
     @classmethod
     def from_dict(cls, raw: Mapping[str, Any], where: str = "config.json") -> TransformerConfig:
@@ -124,8 +140,10 @@ class TransformerConfig:
                 f"{where}: model_type is {model_type!r}, but this encoder-decoder loads "
                 f"{', '.join(map(repr, DIALECTS))}."
             )
-        raw = {**DIALECTS[model_type], **raw}
-        settings = read_settings(cls, raw, where, model_type=model_type, refused=REFUSED)
+        embedding = {n: (v, f"a {model_type}'s is not") for n, v in EMBEDDING[model_type].items()}
+        fixed, defaults = {**KEYS.fixed, **embedding}, DIALECTS[model_type]
+        keys = KEYS._replace(fixed=fixed, defaults=defaults)
+        settings = read_settings(cls, raw, where, model_type=model_type, keys=keys)
         with naming(where):
             return cls(**settings)
 
@@ -173,11 +191,6 @@ class TransformerConfig:
     def embedding_scale(self) -> float:
         """√d or 1: what token vectors are multiplied by before positions are added."""
         return math.sqrt(self.d_model) if self.scale_embedding else 1.0
-
-    @property
-    def banned_ids(self) -> tuple[int, ...]:
-        """Tokens that `generate` never writes: the `bad_words_ids` of one token."""
-        return tuple(word[0] for word in self.bad_words_ids or [])
 
 
 def param_shapes(config: TransformerConfig) -> dict[str, tuple[int, ...]]:

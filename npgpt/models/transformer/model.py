@@ -70,6 +70,11 @@ class Transformer(Model):
 
     config: TransformerConfig
 
+    @property
+    def written_ids(self) -> int:
+        """How many ids it may write."""
+        return self.config.target_vocab_size
+
     def __call__(
         self,
         input_ids: Any,

@@ -25,4 +25,5 @@ def test_translate_downloads_the_vocabulary_that_the_text_needs(
     hub.add("owner/model", {**whole, **spm, "config.json": config})
     with pytest.raises(ValueError, match=r"lacks|missing|tensor"):  # the weights are a GPT-2's
         translate.main([*argument, "--model", "owner/model"])
-    assert hub.asked("HEAD") == ["config.json", *vocabulary, "model.safetensors"]
+    beside = ["config.json", *vocabulary, "model.safetensors", "generation_config.json"]
+    assert hub.asked("HEAD") == beside

@@ -9,6 +9,7 @@ import time
 
 import pytest
 
+import npgpt
 from npgpt.files.hub import find_model
 from npgpt.models.gpt2.checkpoint import load_checkpoint
 from tests.builders.checkpoints import assert_same, random_params
@@ -19,8 +20,8 @@ def test_a_model_is_downloaded_with_nothing_it_does_not_need(environment, hub, w
     hub.add("owner/small", whole)
     folder = find_model("owner/small")
     assert_same(load_checkpoint(folder)[1], random_params())
-    assert hub.asked("HEAD") == [*hub.asked("GET"), "model.safetensors"]
-    assert set(hub.asked("HEAD")) == {"config.json", "model.safetensors"}
+    assert hub.asked("GET") == ["config.json"]
+    assert hub.asked("HEAD") == ["config.json", "model.safetensors", "generation_config.json"]
     assert folder.is_relative_to(tmp_path / "home" / "hub" / "models--owner--small" / "snapshots")
     assert (folder / "model.safetensors").is_symlink()
 
@@ -29,7 +30,8 @@ def test_the_hub_is_asked_once_before_the_first_download(environment, hub, whole
     hub.add("small", whole)
     find_model("small")
     heads = [r.path.rpartition("/")[2] for r in hub.log if r.method == "HEAD"]
-    assert heads == ["config.json", "config.json", "model.safetensors"]
+    assert heads == ["config.json", *hub.asked("HEAD")]
+    assert heads[1:] == ["config.json", "model.safetensors", "generation_config.json"]
 
 
 def test_the_second_time_nothing_is_downloaded(environment, hub, whole):
@@ -64,7 +66,31 @@ def test_without_a_network_the_cache_is_enough_at_once(
 def test_a_sharded_model_is_downloaded_whole(environment, hub, sharded):
     hub.add("sharded", {**sharded, "consolidated.safetensors": b"not of the index"})
     assert_same(load_checkpoint(find_model("sharded"))[1], random_params())
-    assert hub.asked("HEAD") == ["config.json", "model.safetensors", INDEX, *SHARDS]
+    files = ["config.json", "model.safetensors", INDEX, *SHARDS, "generation_config.json"]
+    assert hub.asked("HEAD") == files
+
+
+def test_generation_settings_are_downloaded_and_followed(environment, hub, whole):
+    settings = b'{"eos_token_id": [4, 7], "max_new_tokens": 3}'
+    hub.add("owner/small", {**whole, "generation_config.json": settings})
+    model = npgpt.from_pretrained("owner/small")
+    assert (model.generation.eos_token_id, model.generation.max_new_tokens) == ([4, 7], 3)
+    assert (model.source / "generation_config.json").read_bytes() == settings
+
+
+@pytest.mark.parametrize("offline", [True, False])
+def test_generation_settings_that_may_be_missing_are_said(environment, hub, whole, offline):
+    """Such as after a download by an older npgpt, which did not ask for them."""
+    hub.add("owner/small", {**whole, "generation_config.json": b"{}"})
+    folder = find_model("owner/small")
+    (folder / "generation_config.json").unlink()
+    environment(**({"HF_HUB_OFFLINE": "1"} if offline else {"HF_ENDPOINT": "http://127.0.0.1:1"}))
+    says = (
+        r"loaded without generation_config\.json, should 'owner/small' have one: .* is not in the"
+    )
+    with pytest.warns(UserWarning, match=says) as caught:
+        assert find_model("owner/small") == folder
+    assert caught[0].filename == __file__
 
 
 def test_a_shard_the_repository_lacks_is_named(environment, hub, sharded):
