@@ -19,12 +19,18 @@ from __future__ import annotations
 
 import os
 import sys
+import warnings
 from typing import TYPE_CHECKING
 
 if "numpy" not in sys.modules:
     # OpenBLAS's threads stay awake for 2^20 clock cycles after a product. It is read when NumPy is
     # imported; where NumPy came first, `npgpt/ops/threads.py`, which needs it, does without.
     os.environ.setdefault("OPENBLAS_THREAD_TIMEOUT", "20")
+if sys.platform == "darwin":
+    # Apple's Accelerate makes NumPy warn of what did not happen (numpy#28687). Whether a result is
+    # finite is checked where it matters.
+    _SPURIOUS = ".* encountered in (matmul|dot|vecdot)"
+    warnings.filterwarnings("ignore", _SPURIOUS, RuntimeWarning, r"npgpt\.")
 
 from npgpt.models.auto import from_pretrained
 from npgpt.models.bert.config import BERTConfig

@@ -157,7 +157,7 @@ def _transformers(args: argparse.Namespace, place: Path) -> Callable[[np.ndarray
         import torch
         from transformers import AutoModelForCausalLM
     except ImportError as error:
-        raise ImportError("--against-hf needs: pip install 'npgpt[hf]'") from error
+        raise ImportError('--against-hf needs: pip install "npgpt[hf]"') from error
     model = AutoModelForCausalLM.from_pretrained(
         place, dtype=getattr(torch, args.dtype), attn_implementation="eager"
     ).eval()

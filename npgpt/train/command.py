@@ -13,9 +13,9 @@ import signal
 import sys
 import time
 from collections.abc import Iterator, Sequence
-from pathlib import Path
 from typing import Any, TextIO
 
+from npgpt.files.io import expanded
 from npgpt.text.corpus import token_sizes
 from npgpt.text.tokenizer import decodable_ids
 from npgpt.train import mpi
@@ -44,7 +44,7 @@ SAMPLE_TOKENS = 100
 def main(argv: Sequence[str]) -> int:
     """Run the command; returns the exit code."""
     given = vars(parser(PROG).parse_args(argv))
-    folder, resume = Path(given.pop("out")), given.pop("resume", False)
+    folder, resume = expanded(given.pop("out")), given.pop("resume", False)
     ranks = mpi.connect()
     given["ranks"] = 1 if ranks is None else ranks.size
     if ranks is None:
@@ -116,13 +116,13 @@ def _train(
             if ranks is not None:
                 stopping = ranks.any(stopping)
             if last or stopping or _due(step, settings.save_every):
-                run.save(step, seconds)
+                run.save(step, seconds, going_on=not (last or stopping))
                 drawn = plot_log(run.folder)
             if last or stopping:
                 break
     print(f"{'done' if last else 'stopped'} after step {step}; saved in {run.folder}")
     if not drawn:
-        print(f"no {PLOT}, which needs: pip install 'npgpt[plot]'")
+        print(f'no {PLOT}, which needs: pip install "npgpt[plot]"')
 
 
 def _evaluate(run: Run, report: Report) -> tuple[float, float]:
@@ -193,19 +193,25 @@ def _due(step: int, every: int) -> bool:
 
 @contextlib.contextmanager
 def _stop_signals() -> Iterator[list[int]]:
-    """The signals that asked to stop, as they come in; the second one interrupts the step."""
+    """The signal that asked to stop, once it came in; a second one interrupts the step."""
     caught: list[int] = []
 
     def catch(number: int, _frame: Any) -> None:
         if caught:
+            if number in hang_ups:  # which a shell hands on to its jobs, so that it comes twice
+                return
             raise KeyboardInterrupt
         caught.append(number)
-        print(f"{PROG}: finishing this step, then saving", file=sys.stderr, flush=True)
+        with contextlib.suppress(OSError):  # a terminal that hung up takes no words
+            print(f"{PROG}: finishing this step, then saving", file=sys.stderr, flush=True)
 
-    signals = (signal.SIGINT, signal.SIGTERM)
+    # What a closed terminal sends, on Windows the second; under `nohup` it is ignored.
+    found = [getattr(signal, n) for n in ("SIGHUP", "SIGBREAK") if hasattr(signal, n)]
+    hang_ups = [number for number in found if signal.getsignal(number) is not signal.SIG_IGN]
+    signals = (signal.SIGINT, signal.SIGTERM, *hang_ups)
     before = [signal.signal(number, catch) for number in signals]
     try:
         yield caught
     finally:
         for number, handler in zip(signals, before, strict=True):
-            signal.signal(number, handler)
+            signal.signal(number, handler or signal.SIG_DFL)  # None: it was not Python's

@@ -6,6 +6,7 @@ import csv
 import importlib.util
 import io
 import sys
+import warnings
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, TextIO
@@ -74,8 +75,11 @@ def plot_log(folder: Path) -> bool:
             axes.plot(*zip(*points, strict=True), style, label=label)
     if rows:
         axes.legend()
-    with replacing(folder / PLOT) as (temporary,):
-        figure.savefig(temporary, format="png")
+    try:
+        with replacing(folder / PLOT) as (temporary,):
+            figure.savefig(temporary, format="png")
+    except OSError as error:  # someone has it open, or the disk is full: no reason to end a run
+        warnings.warn(str(error), UserWarning, stacklevel=2)
     return True
 
 

@@ -12,6 +12,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from npgpt.decoding.arguments import real_number, whole_number
 from npgpt.models.common import Params
 from npgpt.ops import threads
 from npgpt.ops.chunks import SIZE, chunks
@@ -66,8 +67,10 @@ def adamw_step(
         weight_decay: λ, of the parameters of which `decays` is true.
 
     Raises:
-        ValueError: a parameter does not lie in C order, so that it has no flat view to update.
+        ValueError: a step below 1, a rate below 0; a parameter does not lie in C order, so that it
+            has no flat view to update.
     """
+    step, lr = whole_number("step", step, 1), real_number("lr", lr, 0)
     correction1, correction2 = 1 - beta1**step, math.sqrt(1 - beta2**step)
 
     def update(name: str) -> None:
@@ -109,6 +112,7 @@ def clip_gradients(grads: Mapping[str, np.ndarray], max_norm: float) -> float:
     Returns:
         The norm before clipping; NaN or infinite if a gradient is, which then stay as they are.
     """
+    max_norm = real_number("max_norm", max_norm, 0)
     squares = [float(np.dot(flat, flat)) for flat in (g.reshape(-1) for g in grads.values())]
     norm = math.sqrt(math.fsum(squares)) if all(map(math.isfinite, squares)) else math.nan
     scale = max_norm / (norm + 1e-6)

@@ -133,7 +133,9 @@ class Settings:
     eval_batches: int = _report(20, "held-out batches for each (20)", 1)
     save_every: int = _report(250, "steps between saves (250; 0: at the end)", 0)
     sample_every: int = _report(500, "steps between samples (500; 0: none)", 0)
-    sample_prompt: str = _report("", "what samples start with (end-of-text)", metavar="TEXT")
+    sample_prompt: str = _report(
+        "", "what samples start with (end-of-text)", metavar="TEXT", type=cli.text
+    )
     time_limit: float | None = _report(
         None, "save and stop after so many minutes", 0, metavar="MIN"
     )

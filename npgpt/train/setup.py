@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import warnings
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -59,12 +60,21 @@ class Run(NamedTuple):
     step: int  # steps done
     seconds: float  # spent on them, before and after each --resume
 
-    def save(self, step: int, seconds: float) -> None:
-        """Write the state, then the model for other programs."""
+    def save(self, step: int, seconds: float, *, going_on: bool = False) -> None:
+        """Write the state, then the model for other programs.
+
+        That one may be open in another program and not be replaceable; warns of it if the run is
+        `going_on`, as the next save will write it.
+        """
         data = corpus.ids_key(*self.texts)
         state = State(self.model, self.optimizer, step, seconds, self.settings, data)
         save_state(self.folder, state)
-        export_model(self.folder, self.model, self.settings.save_dtype)
+        try:
+            export_model(self.folder, self.model, self.settings.save_dtype)
+        except OSError as error:
+            if not going_on:
+                raise
+            warnings.warn(f"after step {step}: {error}", UserWarning, stacklevel=2)
 
 
 def prepare(folder: Path, given: Mapping[str, Any], resume: bool) -> Run:

@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from npgpt.files.io import clear_litter, parse_json, replacing
+from npgpt.files import io
+from npgpt.files.io import clear_litter, expanded, parse_json, replacing
 
 
 def contents(folder: Path) -> dict[str, str]:
@@ -40,6 +41,56 @@ def test_a_file_that_cannot_be_replaced_is_told_from_one_that_was(tmp_path):
         assert ("save again." in str(caught.value)) is (name == "second")
         assert not list(tmp_path.glob(".*"))
         (tmp_path / name).rmdir()
+
+
+@pytest.fixture
+def held(monkeypatch):
+    """File -> how often it can neither be replaced nor removed, as if open on Windows."""
+    left: dict[str, int] = {}
+
+    def refusing(call, target):
+        def run(path: Path, *more: object, **options: object) -> object:
+            name = target(path, *more).name
+            left[name] = left.get(name, 0) - 1
+            if left[name] >= 0:
+                raise PermissionError(13, "Access is denied", str(path))
+            return call(path, *more, **options)
+
+        return run
+
+    monkeypatch.setattr(Path, "replace", refusing(Path.replace, lambda path, new: new))
+    monkeypatch.setattr(Path, "unlink", refusing(Path.unlink, lambda path, *_: path))
+    monkeypatch.setattr(io, "WAITS", (0.0, 0.0))
+    return left
+
+
+def test_a_file_that_is_open_for_a_moment_is_waited_for(tmp_path, held):
+    (tmp_path / "old").write_text("old")
+    held |= {"first": 2, "second": 1, "old": 2}
+    with replacing(tmp_path / "first", tmp_path / "second", gone=[tmp_path / "old"]) as files:
+        for path in files:
+            path.write_text("new")
+    assert contents(tmp_path) == {"first": "new", "second": "new"}
+
+
+@pytest.mark.parametrize(("name", "unchanged"), [("first", True), ("second", False)])
+def test_a_file_that_stays_open_is_named_and_only_the_truth_said(tmp_path, held, name, unchanged):
+    for each in ("first", "second"):
+        (tmp_path / each).write_text("old")
+    held[name] = 99
+    with pytest.raises(OSError, match=r"first could not be written \(Access is denied\)") as caught:
+        write_both(tmp_path)
+    assert ("is unchanged." in str(caught.value)) is unchanged
+    assert ("save again." in str(caught.value)) is not unchanged
+    assert contents(tmp_path) == {"first": "old" if unchanged else "new", "second": "old"}
+
+
+def test_the_home_folder_and_nobodys(tmp_path, monkeypatch):
+    for name in ("HOME", "USERPROFILE"):
+        monkeypatch.setenv(name, str(tmp_path))
+    assert expanded("~/text.txt") == tmp_path / "text.txt"
+    assert expanded("~nobody-there/x") == Path("~nobody-there/x")
+    assert expanded(Path("a~b")) == Path("a~b")
 
 
 def test_litter_of_a_killed_process_is_cleared_and_nothing_else(tmp_path):

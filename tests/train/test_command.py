@@ -5,12 +5,13 @@ from __future__ import annotations
 import errno
 import importlib.util
 import os
-import resource
+from pathlib import Path
 
 import numpy as np
 import pytest
 
 import npgpt
+from npgpt.files import io
 from npgpt.files.safetensors_file import read_tensors
 from tests.train.training_runs import SMALL, at_step, facts, rows, run, weights, write_story
 
@@ -88,7 +89,7 @@ def test_what_a_run_tells(finished):
 def test_the_curve_is_drawn_where_matplotlib_is(finished):
     folder, out, _ = finished
     if importlib.util.find_spec("matplotlib") is None:
-        assert "\nno loss.png, which needs: pip install 'npgpt[plot]'\n" in out
+        assert '\nno loss.png, which needs: pip install "npgpt[plot]"\n' in out
         assert not (folder / "loss.png").exists()
     else:
         assert "loss.png" not in out
@@ -99,7 +100,7 @@ def test_without_matplotlib_a_run_says_what_is_missing(tmp_path, monkeypatch, ca
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
     text = write_story(tmp_path)
     assert run("--data", text, "--out", tmp_path / "run", *SMALL, "--steps", 1, draw=True) == 0
-    assert "\nno loss.png, which needs: pip install 'npgpt[plot]'\n" in capsys.readouterr().out
+    assert '\nno loss.png, which needs: pip install "npgpt[plot]"\n' in capsys.readouterr().out
     assert not (tmp_path / "run" / "loss.png").exists()
 
 
@@ -175,6 +176,7 @@ def test_a_full_disk_while_saving_leaves_the_last_save(tmp_path, capsys, monkeyp
 
 
 def test_a_file_that_grows_too_large_leaves_the_last_save(tmp_path, capsys, monkeypatch):
+    resource = pytest.importorskip("resource", reason="Windows has no such limit")
     text, out = write_story(tmp_path), tmp_path / "run"
     soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
 
@@ -189,3 +191,44 @@ def test_a_file_that_grows_too_large_leaves_the_last_save(tmp_path, capsys, monk
     assert "state.safetensors could not be written" in capsys.readouterr().err
     assert facts(out)["step"] == 2
     assert {path.name for path in out.iterdir()} - {"loss.png"} == FILES
+
+
+def refuse_to_replace(monkeypatch, name: str) -> None:
+    """As Windows does where a file is open in another program."""
+    replace = Path.replace
+
+    def refusing(path, target):
+        if Path(target).name == name:
+            raise PermissionError(errno.EACCES, "Access is denied", str(target))
+        return replace(path, target)
+
+    monkeypatch.setattr(Path, "replace", refusing)
+    monkeypatch.setattr(io, "WAITS", ())
+
+
+@pytest.mark.filterwarnings("always:.*could not be written:UserWarning")
+@pytest.mark.parametrize("name", ["loss.png", "model.safetensors"])
+def test_a_picture_or_model_that_is_open_elsewhere_ends_no_run(tmp_path, monkeypatch, capsys, name):
+    """The next save writes it; the last one has to, so that nobody takes the old model for new."""
+    if name == "loss.png":
+        pytest.importorskip("matplotlib", reason='pictures need: pip install "npgpt[plot]"')
+    text, out = write_story(tmp_path), tmp_path / "run"
+    options = ("--data", text, "--out", out, *SMALL, "--steps", 3, "--save-every", 1)
+    with monkeypatch.context() as patch:
+        at_step(patch, 2, lambda: refuse_to_replace(patch, name))
+        assert run(*options, draw=name == "loss.png") == (0 if name == "loss.png" else 2)
+    told = capsys.readouterr().err
+    assert f"npgpt.train: warning: {'after step 2: ' * (name != 'loss.png')}{out / name}" in told
+    assert f"{out / name} could not be written (Access is denied); what was there" in told
+    assert facts(out)["step"] == 3
+    assert run("--out", out, "--resume") == 0
+    assert run("--data", text, "--out", tmp_path / "whole", *SMALL, "--steps", 3) == 0
+    assert weights(out) == weights(tmp_path / "whole")
+
+
+def test_the_home_folder_holds_text_and_run(tmp_path, monkeypatch):
+    for name in ("HOME", "USERPROFILE"):
+        monkeypatch.setenv(name, str(tmp_path))
+    write_story(tmp_path)
+    assert run("--data", "~/story.txt", "--out", "~/run", *SMALL, "--steps", 1) == 0
+    assert facts(tmp_path / "run")["step"] == 1

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 
+import numpy as np
 import pytest
 
 import npgpt
@@ -127,7 +128,7 @@ def test_a_state_with_facts_that_are_none_is_refused(tmp_path, capsys, changes, 
 @pytest.mark.parametrize("text", ["[]", "{", '"x"'])
 def test_a_state_without_a_json_object_is_refused(tmp_path, capsys, text):
     for metadata in ({"config": text, "facts": "{}"}, {"config": "{}", "facts": text}):
-        write_tensors(tmp_path / "state.safetensors", {}, metadata)
+        write_tensors(tmp_path / "state.safetensors", {"a": np.zeros(1)}, metadata)
         sentence = refuse(capsys, "--out", tmp_path, "--resume")
         assert re.search(r"state\.safetensors: '(config|facts)' is not ", sentence)
 

@@ -85,7 +85,7 @@ def test_without_mpiexec_nothing_is_connected(monkeypatch):
 def test_under_mpiexec_the_missing_package_is_named(monkeypatch):
     monkeypatch.setenv("OMPI_COMM_WORLD_SIZE", "2")
     monkeypatch.setitem(sys.modules, "mpi4py", None)
-    with pytest.raises(ImportError, match=r"needs: pip install 'npgpt\[mpi\]'"):
+    with pytest.raises(ImportError, match=r'needs: pip install "npgpt\[mpi\]"'):
         mpi.connect()
 
 

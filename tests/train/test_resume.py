@@ -5,11 +5,13 @@ NPGPT_KILLS sets how many times runs are killed at random moments (4).
 
 from __future__ import annotations
 
+import errno
 import os
 import random
 import shutil
 import signal
 import subprocess
+import sys
 import time
 
 import numpy as np
@@ -54,14 +56,20 @@ def assert_as_undisturbed(out, undisturbed):
     assert [path.name for path in out.iterdir() if path.name.endswith(".tmp")] == []
 
 
-@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+STOPS = {"SIGINT": 130, "SIGTERM": 143, "SIGHUP": 129, "SIGBREAK": 149}
+
+
+@pytest.mark.parametrize(
+    ("number", "code"),
+    [(getattr(signal, name), code) for name, code in STOPS.items() if hasattr(signal, name)],
+)
 def test_signals_finish_the_step_and_save(
     text, undisturbed, tmp_path, monkeypatch, capsys, number, code
 ):
     out = tmp_path / "run"
     before = signal.getsignal(number)
     with monkeypatch.context() as patch:
-        at_step(patch, 5, lambda: os.kill(os.getpid(), number))
+        at_step(patch, 5, lambda: signal.raise_signal(number))
         assert run("--data", text, "--out", out, *SMALL, "--steps", STEPS) == code
     assert signal.getsignal(number) is before
     told = capsys.readouterr()
@@ -80,6 +88,60 @@ def test_a_second_signal_does_not_wait(text, undisturbed, tmp_path, monkeypatch)
     assert len(log_without_seconds(out)) == 6  # five steps are in the log, four in the state
     assert run("--out", out, "--resume") == 0
     assert_as_undisturbed(out, undisturbed)
+
+
+needs_sighup = pytest.mark.skipif(not hasattr(signal, "SIGHUP"), reason="Windows has SIGBREAK")
+
+
+@needs_sighup
+def test_a_terminal_that_is_closed_may_say_so_twice_and_takes_no_words(
+    text, undisturbed, tmp_path, monkeypatch
+):
+    """The shell hands the hang-up on to its jobs, and writing to the terminal is an error then."""
+    out = tmp_path / "run"
+
+    def hang_up() -> None:
+        def print_nothing(*_: object, **__: object) -> None:
+            raise OSError(errno.EIO, "Input/output error")
+
+        with monkeypatch.context() as patch:
+            patch.setattr("builtins.print", print_nothing)
+            for _ in range(2):
+                signal.raise_signal(signal.SIGHUP)
+
+    with monkeypatch.context() as patch:
+        at_step(patch, 5, hang_up)
+        assert run("--data", text, "--out", out, *SMALL, "--steps", STEPS) == 129
+    assert run("--out", out, "--resume") == 0
+    assert_as_undisturbed(out, undisturbed)
+
+
+@needs_sighup
+def test_under_nohup_a_run_goes_on(text, undisturbed, tmp_path, monkeypatch):
+    before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    try:
+        at_step(monkeypatch, 5, lambda: signal.raise_signal(signal.SIGHUP))
+        assert run("--data", text, "--out", tmp_path / "run", *SMALL, "--steps", STEPS) == 0
+    finally:
+        signal.signal(signal.SIGHUP, before)
+    assert_as_undisturbed(tmp_path / "run", undisturbed)
+
+
+def test_a_handler_that_is_not_pythons_is_no_error(text, tmp_path, monkeypatch):
+    """Such as MPI's may be: Python calls it None, and can only put the default in its place."""
+    set_handler = signal.signal
+
+    def from_elsewhere(number, handler):
+        return None if set_handler(number, handler) is before else handler
+
+    before = signal.getsignal(signal.SIGTERM)
+    try:
+        with monkeypatch.context() as patch:
+            patch.setattr(signal, "signal", from_elsewhere)
+            assert run("--data", text, "--out", tmp_path / "run", *SMALL, "--steps", 1) == 0
+        assert signal.getsignal(signal.SIGTERM) is signal.SIG_DFL
+    finally:
+        signal.signal(signal.SIGTERM, before)
 
 
 def test_a_time_limit_holds_for_one_call(text, undisturbed, tmp_path, capsys):
@@ -248,18 +310,18 @@ def killed_at_write(write, data, out, options, counts_from=None):
     Only what comes once the file `counts_from` exists is counted, if one is named.
     """
     dies = f"""
-        import os, signal
+        import os
         fsync, calls, counts_from = os.fsync, [], {counts_from and str(counts_from)!r}
         def kill_at_last(file):
             calls.extend([file] * (counts_from is None or os.path.exists(counts_from)))
             if len(calls) == {write}:
-                os.kill(os.getpid(), signal.SIGKILL)
+                os._exit(9)
             fsync(file)
         os.fsync = kill_at_last
     """
     with start("--data", data, "--out", out, *options, before=dies) as process:
         errors = process.communicate()[1]
-    assert process.returncode == -signal.SIGKILL, errors
+    assert process.returncode == 9, errors
 
 
 @pytest.mark.parametrize("write", range(1, 7))
@@ -304,6 +366,7 @@ def test_kills_at_random_moments(text, tmp_path):
         assert_as_undisturbed(out, wanted)
 
 
+@pytest.mark.skipif(sys.platform == "win32", reason="Windows sends Ctrl-C to a whole console")
 def test_ctrl_c_as_a_shell_sends_it(text, tmp_path):
     out = tmp_path / "run"
     log = out / "log.csv"

@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import DTypeLike
 
 from npgpt.files.checkpoint import check_saved, read_raw_config, write_checkpoint
-from npgpt.files.safetensors_file import map_tensor
+from npgpt.files.safetensors_file import read_tensor
 from npgpt.files.tensors import Copy, Layout, as_stored, find_tensors, load_params, unwrapped
 from npgpt.models.bert.config import BERTConfig, param_shapes
 
@@ -62,7 +62,7 @@ def load_bert(
     shapes = param_shapes(config, pooler=pooler, mlm_head=mlm_head)
     params = load_params(stored, shapes, config, dtype, copies)
     others = {
-        unwrapped(stored.origins[name]): map_tensor(entry)
+        unwrapped(stored.origins[name]): read_tensor(entry)
         for name, entry in found.items()
         if name not in shapes and name not in copies
     }

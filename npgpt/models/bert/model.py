@@ -52,6 +52,7 @@ from npgpt.ops.cross_entropy import (
 )
 from npgpt.ops.dropout import dropout_backward, dropout_forward
 from npgpt.ops.layer_norm import layer_norm_backward, layer_norm_forward
+from npgpt.ops.lookup import check_ids
 
 
 class LayerSaved(NamedTuple):
@@ -307,9 +308,9 @@ class BERT(Model):
             ValueError: as `forward`; targets that do not fit; a model without an MLM head.
         """
         self._need_mlm_head()
+        targets = check_ids(targets, "targets")
         run = Pass(rng, flash=True)
         x, embeddings, layers = self._trunk(ids, attention_mask, token_type_ids, run)
-        targets = np.asarray(targets)
         check_targets((*x.shape[:-1], len(self.params[WORDS])), targets, IGNORE_INDEX)
         asked = targets != IGNORE_INDEX
         logits, head = mlm_head_forward(x[asked], self.params, self.config)  # [N, d] -> [N, V]
