@@ -78,7 +78,7 @@ def test_a_text_needs_a_vocabulary(tmp_path):
     (folder / "vocab.json").unlink()
     code, _, err = run("hello", "--model", folder, "--dump", tmp_path / "a.safetensors")
     assert code == 2
-    assert "--ids" in err
+    assert "token ids need none" in err
 
 
 def test_without_torch_a_sentence_says_what_to_install(folder, monkeypatch):
