@@ -102,7 +102,7 @@ def _room(shape: tuple[int, ...], dtype: np.dtype[np.floating]) -> np.ndarray:
 
 def new_cache(sizes: Sizes, batch: Any, capacity: Any, dtype: np.dtype[np.floating]) -> KVCache:
     """An empty cache for ids [*batch, T]; ValueError for what is no batch or no capacity."""
-    batch, capacity = whole_numbers("batch", batch, 1), whole_number("capacity", capacity, 1)
+    batch, capacity = whole_numbers("batch", batch, 1), whole_number("capacity", capacity, 1, 2**31)
     return KVCache(sizes.n_layer, (*batch, sizes.heads, capacity, sizes.d_h), dtype)
 
 

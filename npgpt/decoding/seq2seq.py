@@ -136,7 +136,7 @@ def _search_settings(
     length_penalty = rules.length_penalty if length_penalty is None else length_penalty
     starts = rules.decoder_start_token_id, rules.bos_token_id, config.decoder_start_token_id
     return Settings(
-        whole_number("max_new_tokens", max_new_tokens, 1),
+        whole_number("max_new_tokens", max_new_tokens, 1, LONGEST),
         whole_number("num_beams", num_beams, 1, MOST_BEAMS),
         real_number("length_penalty", length_penalty, -MOST_PENALTY, MOST_PENALTY),
         "never" if never else bool(early_stopping),
