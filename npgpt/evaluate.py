@@ -24,6 +24,7 @@ from npgpt.decoding.causal import end_of_text_ids
 from npgpt.models.auto import find_supported, from_pretrained
 from npgpt.ops.cross_entropy import cross_entropy_forward
 from npgpt.text.corpus import read_text, text_files
+from npgpt.text.unknown import warn_of_unknown
 
 PROG = "npgpt.evaluate"
 LOGITS_AT_ONCE = 1 << 24  # numbers; windows are read in batches of about so many logits
@@ -56,13 +57,15 @@ def main(argv: Sequence[str]) -> int:
     tokenizer = load_tokenizer(place)
     model = from_pretrained(place, dtype=cli.DTYPES[args.dtype])
     context, stride = _window_sizes(args, model.context)
-    start = [*end_of_text_ids(model, tokenizer.bytes_of)[:1]]
+    given = bool(tokenizer.frame[0])  # whatever starts a text comes with its ids
+    start = [] if given else [*end_of_text_ids(model, tokenizer.bytes_of)[:1]]
     texts = {}
     for path in (file for name in args.files for file in text_files(name)):
         text = read_text(path)
         ids, size = tokenizer.encode(text), len(text.encode("utf-8"))
-        size -= 0 if start else len(tokenizer.bytes_of[ids[0]])
+        size -= 0 if start or given else len(tokenizer.decode_bytes(ids[:1]))
         texts[str(path)] = (np.array(start + ids), size)
+    warn_of_unknown(np.concatenate([ids for ids, _ in texts.values()]), tokenizer)
     predict: dict[str, Callable[[np.ndarray], np.ndarray]] = {"npgpt": model}
     if args.against_hf:
         predict["transformers"] = _transformers(args, place)
@@ -76,7 +79,7 @@ def main(argv: Sequence[str]) -> int:
                 )
                 for path, (ids, size) in texts.items()
             }
-    _report(results, {**settings, "starts_after_end_of_text": bool(start)}, args.json)
+    _report(results, {**settings, "starts_after_end_of_text": bool(start or given)}, args.json)
     return 0
 
 

@@ -147,7 +147,7 @@ def test_a_text_without_a_mask(folder, capsys):
 def test_without_the_package_it_is_named(folder, capsys, monkeypatch):
     monkeypatch.setitem(sys.modules, "tokenizers", None)
     assert run("the [MASK]", "--model", folder) == 2
-    assert "pip install 'npgpt[bert]'" in capsys.readouterr().err
+    assert 'pip install "npgpt[tokenizers]"' in capsys.readouterr().err
 
 
 def test_other_models_are_refused(tmp_path, capsys):

@@ -38,7 +38,9 @@ PUBLISHED = {
 
 @pytest.fixture(scope="module")
 def gpt2(data_dir: Path) -> Tokenizer:
-    return tokenizer_from_folder(data_dir / "gpt2-vocab")
+    tokenizer = tokenizer_from_folder(data_dir / "gpt2-vocab")
+    assert isinstance(tokenizer, Tokenizer)
+    return tokenizer
 
 
 def random_texts(rng: np.random.Generator, count: int) -> list[str]:

@@ -345,7 +345,8 @@ def in_gguf(path, **changes):
         "merges": [" ".join(pair) for pair in in_writing(MERGES)],
         **changes,
     }
-    return write_gguf(path, {f"tokenizer.ggml.{name}": v for name, v in settings.items()}, {})
+    given = {f"tokenizer.ggml.{name}": v for name, v in settings.items() if v is not None}
+    return write_gguf(path, given, {})
 
 
 def test_a_gguf_file_gives_the_ids_of_a_folder(tmp_path, folder):
@@ -367,7 +368,8 @@ def test_the_split_pattern_that_a_gguf_file_names(tmp_path):
 @pytest.mark.parametrize(
     ("changes", "sentence"),
     [
-        ({"model": "llama"}, "tokenizer.ggml.model is 'llama', but npgpt reads byte-level BPE"),
+        ({"model": "bert"}, "tokenizer.ggml.model is 'bert', but npgpt reads 'gpt2', which is"),
+        ({"model": None}, "tokenizer.ggml.model is None, but npgpt reads"),
         ({"pre": "qwen2"}, "tokenizer.ggml.pre is 'qwen2', but npgpt cuts a text as one of gpt-2"),
         ({"tokens": 7}, "tokenizer.ggml.tokens is 7, but must be an array, each of it a text"),
         ({"tokens": ["a", "a"]}, "has the same token twice"),

@@ -115,5 +115,5 @@ def test_a_tokenizer_without_a_mask(tmp_path):
 
 def test_without_the_package_it_is_named(tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "tokenizers", None)
-    with pytest.raises(ImportError, match=r"pip install 'npgpt\[bert\]'"):
+    with pytest.raises(ImportError, match=r'pip install "npgpt\[tokenizers\]"'):
         load_word_pieces(write_tiny_bert(tmp_path))
