@@ -127,11 +127,9 @@ def _filled(ids: Sequence[int], position: int, token: int, pieces: WordPieces | 
     filled = [*ids[:position], token, *ids[position + 1 :]]
     if pieces is None:
         return " ".join(map(str, filled))
-    added, kept = (
-        pieces.tokenizer.get_added_tokens_decoder(),
-        (pieces.mask_token, pieces.unknown_token),
-    )
-    hidden = {i for i, token in added.items() if token.special and token.content not in kept}
+    kept = pieces.mask_token, pieces.unknown_token
+    added = pieces.tokenizer.get_added_tokens_decoder().items()
+    hidden = {i for i, each in added if each.special and each.content not in kept}
     shown = [i for n, i in enumerate(filled) if n == position or i not in hidden]
     return pieces.tokenizer.decode(shown, skip_special_tokens=False)
 

@@ -179,3 +179,12 @@ def test_bert_base_as_its_model_card_has_it(capsys):
     assert [each["token"] for each in found] == ["fashion", "role", "new", "super", "fine"]
     published = [0.10731, 0.08774, 0.05338, 0.04667, 0.02710]
     np.testing.assert_allclose([each["probability"] for each in found], published, atol=1e-4)
+
+
+@needs_tokenizers
+@pytest.mark.filterwarnings("default")
+def test_unknown_pieces_are_counted_and_shown(folder, capsys):
+    assert run("The xyz [MASK] sat", "--model", folder, "--top-k", 2) == 0
+    out, err = capsys.readouterr()
+    assert "warning: 1 of 6 tokens are [UNK]; is the vocabulary lower-case" in err
+    assert all("the [UNK]" in line for line in out.splitlines())

@@ -386,3 +386,9 @@ def test_a_gguf_vocabulary_that_is_refused(tmp_path, changes, sentence):
 def test_warns_of_add_bos_token_in_a_gguf_file(tmp_path):
     with pytest.warns(UserWarning, match=r"llama\.cpp puts special tokens around every text"):
         npgpt.load_tokenizer(in_gguf(tmp_path / "x.gguf", add_bos_token=True))
+
+
+def test_a_gguf_file_that_does_not_say_how_a_text_is_cut(tmp_path):
+    with pytest.warns(UserWarning, match=r"has no tokenizer\.ggml\.pre: a text is cut as GPT-2's"):
+        ours = npgpt.load_tokenizer(in_gguf(tmp_path / "x.gguf", pre=None))
+    assert ours.encode(CORPUS) == npgpt.load_tokenizer(in_gguf(tmp_path / "y.gguf")).encode(CORPUS)
