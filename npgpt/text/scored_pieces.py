@@ -18,6 +18,7 @@ from npgpt.text.vocabulary import ADDED, CONTROL, UNKNOWN
 
 PREFIX = "tokenizer.ggml."
 SPACE = "▁"  # which stands for a space in a piece
+LONGEST = 256  # characters of a token; SentencePiece learns at most 16 unless told otherwise
 REQUIRED = {"tokens": list[str], "scores": list[float], "token_type": list[int]}
 
 
@@ -34,6 +35,10 @@ def read_scored_pieces(path: Path, settings: Mapping[str, Any]) -> ForeignTokeni
         raise ValueError(
             f"{path}: {PREFIX}tokens has {len(tokens)} tokens, {len({*tokens})} of them different, "
             f"but there are {len(scores)} scores and {len(kinds)} kinds."
+        )
+    if (longest := max(map(len, tokens), default=0)) > LONGEST:
+        raise ValueError(
+            f"{path}: {PREFIX}tokens has one of {longest} characters; npgpt reads up to {LONGEST}."
         )
     ids = {
         role: _token_id(own, role, default, tokens)
@@ -80,13 +85,12 @@ def _tokenizer(
     tokenizer.decoder = decode.Sequence(
         [decode.Replace(SPACE, " "), decode.ByteFallback(), decode.Fuse(), *strip]
     )
-    tokenizer.add_tokens(
-        [
-            tokenizers.AddedToken(token, special=kind != ADDED, normalized=False)
-            for token, kind in zip(tokens, kinds, strict=True)
-            if kind in (UNKNOWN, CONTROL, ADDED) and token
-        ]
-    )
+    for add, wanted in (
+        (tokenizer.add_special_tokens, (UNKNOWN, CONTROL)),
+        (tokenizer.add_tokens, (ADDED,)),
+    ):
+        found = [token for token, kind in zip(tokens, kinds, strict=True) if kind in wanted]
+        add([tokenizers.AddedToken(token, normalized=False) for token in found if token])
     return tokenizer
 
 
@@ -106,11 +110,9 @@ def _put_around(tokenizer: Any, start: int | None, end: int | None) -> None:
 
 def ranked_pairs(scores: Mapping[str, float]) -> list[tuple[str, str]]:
     """The ways to cut each piece into two others, those of the highest score first."""
-    lengths = {len(piece) for piece in scores}
-    ranked = [
-        (piece[:cut], piece[cut:])
+    return [
+        (left, right)
         for piece in sorted(scores, key=lambda piece: -scores[piece])
         for cut in range(1, len(piece))
-        if cut in lengths and len(piece) - cut in lengths
+        if (left := piece[:cut]) in scores and (right := piece[cut:]) in scores
     ]
-    return [(left, right) for left, right in ranked if left in scores and right in scores]

@@ -178,8 +178,8 @@ def add_listed_tokens(tokenizer: Any, folder: Path, settings: Mapping[str, Any])
             is_special = bool(entry.get("special")) or text in special
             flags = {flag: bool(entry.get(flag)) for flag in ("single_word", "lstrip", "rstrip")}
             normalized = bool(entry.get("normalized", not is_special))
-            token = AddedToken(text, special=is_special, normalized=normalized, **flags)
-            tokenizer.add_tokens([token])
+            add = tokenizer.add_special_tokens if is_special else tokenizer.add_tokens
+            add([AddedToken(text, normalized=normalized, **flags)])
         if (found := tokenizer.token_to_id(text)) != token_id:
             raise ValueError(
                 f"{where} gives {text!r:.60} the id {token_id}, but elsewhere it has {found}."

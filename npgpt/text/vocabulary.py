@@ -202,9 +202,11 @@ def _vocab_and_merges(
         vocab = expect(dict, whole["model"].get("vocab"), f"{path}: model.vocab")
         listed = expect(list, whole["model"].get("merges"), where)
         return vocab, path, _merges_by_index(listed, where), where
+    alone = folder / "tokenizer.model"
+    hint = " (transformers makes one of tokenizer.model)" if alone.exists() else ""
     raise FileNotFoundError(
         f"{folder} has no vocabulary to read text with: add vocab.json and merges.txt, or "
-        "tokenizer.json, or give token ids instead of text (--ids)."
+        f"tokenizer.json{hint}, or give token ids instead of text (--ids)."
     )
 
 

@@ -112,6 +112,9 @@ def test_no_vocabulary(folder, missing):
         read_vocabulary(folder)
     with pytest.raises(FileNotFoundError, match="has no vocabulary"):
         read_vocabulary(folder / "nowhere")
+    (folder / "tokenizer.model").touch()
+    with pytest.raises(FileNotFoundError, match=r"transformers makes one of tokenizer\.model"):
+        read_vocabulary(folder)
 
 
 @pytest.mark.parametrize(
