@@ -52,7 +52,7 @@ from npgpt.models.transformer.config import TransformerConfig
 from npgpt.models.transformer.model import Transformer
 
 if TYPE_CHECKING:
-    from npgpt.text.tokenizer import Tokenizer
+    from npgpt.text.tokenizer import TextTokenizer
 
 __version__ = "0.1.0"
 __all__ = [
@@ -69,7 +69,7 @@ __all__ = [
 ]
 
 
-def load_tokenizer(name: str | os.PathLike[str], *, revision: str | None = None) -> Tokenizer:
+def load_tokenizer(name: str | os.PathLike[str], *, revision: str | None = None) -> TextTokenizer:
     """The tokenizer of a model: see `npgpt.text.tokenizer.load_tokenizer`."""
     from npgpt.text import tokenizer  # only now: it needs tiktoken
 

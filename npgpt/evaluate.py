@@ -26,6 +26,7 @@ from npgpt.models.auto import find_supported, from_pretrained
 from npgpt.ops.cross_entropy import cross_entropy_forward
 from npgpt.ops.softmax import check_logits
 from npgpt.text.corpus import read_text, text_files
+from npgpt.text.unknown import warn_of_unknown
 
 PROG = "npgpt.evaluate"
 LOGITS_AT_ONCE = 1 << 24  # numbers; windows are read in batches of about so many logits
@@ -58,13 +59,15 @@ def main(argv: Sequence[str]) -> int:
     tokenizer = load_tokenizer(place)
     model = from_pretrained(place, dtype=cli.DTYPES[args.dtype])
     context, stride = _window_sizes(args, model.context)
-    start = [*start_of_text_ids(model, tokenizer.bytes_of)]
+    given = tokenizer.frame[0]  # whatever starts a text comes with its ids
+    start = [] if given else [*start_of_text_ids(model, tokenizer.bytes_of)]
     texts = {}
     for path in (file for name in args.files for file in text_files(name)):
         text = read_text(path)
         ids, size = tokenizer.encode(text), len(text.encode("utf-8"))
-        size -= 0 if start else len(tokenizer.bytes_of[ids[0]])
+        size -= 0 if start or given else len(tokenizer.decode_bytes(ids[:1]))
         texts[str(path)] = (np.array(start + ids), size)
+    warn_of_unknown(np.concatenate([ids for ids, _ in texts.values()]), tokenizer)
     predict: dict[str, Callable[[np.ndarray], np.ndarray]] = {"npgpt": model}
     if args.against_hf:
         predict["transformers"] = _transformers(args, place)
@@ -78,7 +81,7 @@ def main(argv: Sequence[str]) -> int:
                 )
                 for path, (ids, size) in texts.items()
             }
-    _report(results, {**settings, "starts_after_id": next(iter(start), None)}, args.json)
+    _report(results, {**settings, "starts_after_id": next(iter(given or start), None)}, args.json)
     return 0
 
 

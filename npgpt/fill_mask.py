@@ -20,6 +20,7 @@ from npgpt.files.hub import Files
 from npgpt.models.auto import find_supported, from_pretrained
 from npgpt.models.bert.model import BERT
 from npgpt.ops.softmax import check_logits, softmax_forward
+from npgpt.text.unknown import warn_of_unknown
 from npgpt.text.word_pieces import WordPieces, load_word_pieces
 
 PROG = "npgpt.fill_mask"
@@ -42,7 +43,8 @@ def main(argv: Sequence[str]) -> int:
     given = cli.text_or_stdin(args.text if args.ids is None else args.ids).rstrip("\n")
     if args.ids is None:  # before the weights are loaded: bad input should not wait for them
         pieces = load_word_pieces(place)
-        ids, mask_id, mask = pieces.tokenizer.encode(given).ids, pieces.mask_id, pieces.mask_token
+        ids, mask_id, mask = pieces.encode(given), pieces.mask_id, pieces.mask_token
+        warn_of_unknown(ids, pieces)
     else:
         pieces, ids = None, cli.parse_ids(given)
         mask_id = BERTS_MASK if args.mask_id is None else args.mask_id
@@ -123,16 +125,14 @@ def _name(token: int, pieces: WordPieces | None) -> str:
 
 
 def _filled(ids: Sequence[int], position: int, token: int, pieces: WordPieces | None) -> str:
-    """The text with this one mask filled, without [CLS] and [SEP]; other masks stay."""
+    """The text with this one mask filled, without [CLS] and [SEP]; other masks and [UNK] stay."""
     filled = [*ids[:position], token, *ids[position + 1 :]]
     if pieces is None:
         return " ".join(map(str, filled))
-    special = {
-        i for i, added in pieces.tokenizer.get_added_tokens_decoder().items() if added.special
-    }
-    shown = [
-        i for n, i in enumerate(filled) if n == position or i not in special - {pieces.mask_id}
-    ]
+    kept = pieces.mask_token, pieces.unknown_token
+    added = pieces.tokenizer.get_added_tokens_decoder().items()
+    hidden = {i for i, each in added if each.special and each.content not in kept}
+    shown = [i for n, i in enumerate(filled) if n == position or i not in hidden]
     return pieces.tokenizer.decode(shown, skip_special_tokens=False)
 
 

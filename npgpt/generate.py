@@ -17,11 +17,12 @@ from npgpt.decoding.causal import Sampling, end_of_text_ids, sampling_of, start_
 from npgpt.decoding.sampling import check_settings
 from npgpt.files.hub import Files
 from npgpt.models.auto import find_supported, from_pretrained
+from npgpt.text.unknown import warn_of_unknown
 
 if TYPE_CHECKING:
     from npgpt.models.gpt2.model import GPT2
     from npgpt.models.llama.model import Llama
-    from npgpt.text.tokenizer import Tokenizer
+    from npgpt.text.tokenizer import TextTokenizer
 
 PROG = "npgpt.generate"
 
@@ -37,7 +38,8 @@ def main(argv: Sequence[str]) -> int:
         from npgpt.text.tokenizer import load_tokenizer
 
         tokenizer, text = load_tokenizer(place), given
-        ids = tokenizer.encode(text, allowed_special="all" if args.special else set())
+        ids = tokenizer.encode(text, allowed_special="all" if args.special else frozenset())
+        warn_of_unknown(ids, tokenizer)
     else:
         tokenizer, text = None, None
         ids = cli.parse_ids(given)
@@ -80,7 +82,7 @@ def _overlap(text: str, stop: str) -> int:
 
 def _continue(
     model: GPT2 | Llama,
-    tokenizer: Tokenizer | None,
+    tokenizer: TextTokenizer | None,
     text: str | None,
     ids: list[int],
     number: int,
@@ -104,7 +106,7 @@ def _continue(
         reason = "length"
 
     try:
-        for piece in until_stop(_as_text(tokens(), tokenizer), args.stop):
+        for piece in until_stop(_as_text(tokens(), tokenizer, ids), args.stop):
             pieces.append(piece)
             if not args.json:
                 print(piece, end="", flush=True)
@@ -123,7 +125,7 @@ def _continue(
 
 def _generate(
     model: GPT2 | Llama,
-    tokenizer: Tokenizer | None,
+    tokenizer: TextTokenizer | None,
     ids: list[int],
     number: int,
     args: argparse.Namespace,
@@ -147,12 +149,14 @@ def _generate(
     )
 
 
-def _as_text(tokens: Iterator[int], tokenizer: Tokenizer | None) -> Iterator[str]:
+def _as_text(
+    tokens: Iterator[int], tokenizer: TextTokenizer | None, prompt: list[int]
+) -> Iterator[str]:
     if tokenizer is None:
         return (f"{' ' if n else ''}{token}" for n, token in enumerate(tokens))
     from npgpt.text.tokenizer import stream_text
 
-    return stream_text(tokenizer, tokens)
+    return stream_text(tokenizer, tokens, after=prompt)
 
 
 def _start_of_text(model: GPT2 | Llama) -> list[int]:

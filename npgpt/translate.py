@@ -18,6 +18,7 @@ from npgpt.files.hub import Files
 from npgpt.models.auto import find_supported, from_pretrained, model_type
 from npgpt.models.transformer.model import Transformer
 from npgpt.text.seq2seq import Seq2SeqTokenizer, load_seq2seq_tokenizer
+from npgpt.text.unknown import warn_of_unknown
 
 PROG = "npgpt.translate"
 DEFAULT_MODEL = "Helsinki-NLP/opus-mt-en-zh"
@@ -41,7 +42,9 @@ def main(argv: Sequence[str]) -> int:
     tokenizer = load_seq2seq_tokenizer(place, model.config)
     for line in cli.text_or_stdin(args.text).splitlines():
         if line.strip():
-            _write(model, tokenizer, line, tokenizer.encode(line), args)
+            ids = tokenizer.encode(line)
+            warn_of_unknown(ids, tokenizer)
+            _write(model, tokenizer, line, ids, args)
         elif not args.json:
             print()
     return 0

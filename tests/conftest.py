@@ -87,6 +87,13 @@ def smollm2(gguf: None) -> str:
 
 
 @pytest.fixture(scope="session")
+def tokenizers() -> None:
+    """Skip where vocabularies of other kinds than GPT-2's can be neither read nor made."""
+    if importlib.util.find_spec("tokenizers") is None:
+        pytest.skip("such vocabularies need: pip install 'npgpt[tokenizers]'")
+
+
+@pytest.fixture(scope="session")
 def spm() -> None:
     """Skip where Marian's vocabularies cannot be read or made."""
     if importlib.util.find_spec("sentencepiece") is None:

@@ -18,6 +18,7 @@ from npgpt.evaluate import sliding_nats
 from tests.builders.gguf import llama_file, write_gguf
 from tests.builders.gpt2 import write_tiny_gpt2
 from tests.builders.llama import random_llama, write_tiny_llama
+from tests.builders.vocabularies import byte_fallback, unigram, write_foreign, write_foreign_llama
 from tests.train.training_runs import story, write_story
 
 
@@ -246,3 +247,33 @@ def test_transformers_measures_the_same(hf, tmp_path, capsys, write, dtype, boun
     result = measure(capsys, *options)
     ours, theirs = (result[name]["together"]["bits_per_byte"] for name in ("npgpt", "transformers"))
     assert ours == pytest.approx(theirs, rel=bound)
+
+
+@pytest.mark.filterwarnings("default")
+@pytest.mark.parametrize("make", [byte_fallback, unigram])
+def test_bytes_are_those_of_the_text_whatever_the_vocabulary(capsys, tokenizers, tmp_path, make):
+    """It lowers, joins and prefixes as it likes: ﬁ becomes fi, two spaces one, ▁ is no byte."""
+    folder, path = write_foreign_llama(tmp_path / "model", make), tmp_path / "text.txt"
+    text = "The cat  sat ﬁnally\non the mat"
+    path.write_text(text, encoding="utf-8")
+    ids = npgpt.load_tokenizer(folder).encode(text)
+    assert run(path, "--model", folder, "--json") == 0
+    out, err = capsys.readouterr()
+    row = json.loads(out)["npgpt"]["together"]
+    assert ("tokens are <unk>" in err) is (0 in ids)
+    assert (make is unigram, ids[0]) == (0 in ids, 1)
+    assert (row["tokens"], row["bytes"]) == (len(ids) - 1, len(text.encode()))
+    nats = nats_one_by_one(npgpt.from_pretrained(folder), ids, 64, 32)
+    assert row["nats"] == pytest.approx(nats, rel=1e-5)
+
+
+def test_a_first_token_that_nothing_predicts_has_its_bytes_left_out(capsys, tokenizers, tmp_path):
+    folder, path = write_foreign_llama(tmp_path / "model"), tmp_path / "text.txt"
+    config = json.loads((folder / "config.json").read_text())
+    config |= dict.fromkeys(("bos_token_id", "eos_token_id"))
+    (folder / "config.json").write_text(json.dumps(config))
+    write_foreign(folder, byte_fallback(start=False))
+    path.write_text("the cat")
+    first = npgpt.load_tokenizer(folder).decode(npgpt.load_tokenizer(folder).encode("the cat")[:1])
+    row = measure(capsys, path, "--model", folder)["npgpt"]["together"]
+    assert row["bytes"] == len("the cat") - len(first) < len("the cat")

@@ -147,7 +147,7 @@ def test_a_text_without_a_mask(folder, capsys):
 def test_without_the_package_it_is_named(folder, capsys, monkeypatch):
     monkeypatch.setitem(sys.modules, "tokenizers", None)
     assert run("the [MASK]", "--model", folder) == 2
-    assert 'pip install "npgpt[bert]"' in capsys.readouterr().err
+    assert 'pip install "npgpt[tokenizers]"' in capsys.readouterr().err
 
 
 def test_other_models_are_refused(tmp_path, capsys):
@@ -179,3 +179,12 @@ def test_bert_base_as_its_model_card_has_it(capsys):
     assert [each["token"] for each in found] == ["fashion", "role", "new", "super", "fine"]
     published = [0.10731, 0.08774, 0.05338, 0.04667, 0.02710]
     np.testing.assert_allclose([each["probability"] for each in found], published, atol=1e-4)
+
+
+@needs_tokenizers
+@pytest.mark.filterwarnings("default")
+def test_unknown_pieces_are_counted_and_shown(folder, capsys):
+    assert run("The xyz [MASK] sat", "--model", folder, "--top-k", 2) == 0
+    out, err = capsys.readouterr()
+    assert "warning: 1 of 6 tokens are [UNK]; is the vocabulary lower-case" in err
+    assert all("the [UNK]" in line for line in out.splitlines())

@@ -22,6 +22,12 @@ from npgpt.generate import until_stop
 from tests.builders.gguf import llama_file, write_gguf
 from tests.builders.gpt2 import END_OF_TEXT, write_tiny_gpt2
 from tests.builders.llama import random_llama, write_tiny_llama
+from tests.builders.vocabularies import (
+    scored_pieces,
+    word_level,
+    write_foreign_llama,
+    write_llama_gguf,
+)
 
 COMMAND = [sys.executable, "-m", "npgpt.generate"]
 
@@ -447,3 +453,50 @@ def test_slm4096_recites_its_page(run, data_dir):
     assert code == 0
     assert corpus.startswith(prompt + out.removesuffix("\n"))
     assert len(out) == 101
+
+
+def spelled(ids: list[int]) -> str:
+    """What SentencePiece makes of ids: spaces for ▁, bytes joined to characters."""
+    tokens = [scored_pieces()["tokens"][n] for n in ids]
+    parts = [bytes([int(t[3:5], 16)]) if t[:3] == "<0x" else t.encode() for t in tokens]
+    return b"".join(parts).decode(errors="replace").replace("▁", " ")
+
+
+def test_text_from_a_gguf_alone(run, tokenizers, tmp_path):
+    path = write_llama_gguf(tmp_path / "x.gguf")
+    prompt = "Once upon a 猫"
+    code, out, err = run(prompt, "--model", path, "--max-new-tokens", 12, "--json")
+    sample = json.loads(out)
+    ids = sample["prompt_ids"]
+    assert (code, err) == (0, "")
+    assert (ids[0], spelled(ids[1:])) == (1, f" {prompt}")
+    assert sample["ids"] == [*npgpt.from_pretrained(path).generate(ids, 12)]
+    assert sample["text"] == spelled(sample["ids"])
+    assert run(prompt, "--model", path, "--max-new-tokens", 12)[1] == f"{sample['text']}\n"
+    turn = sample["ids"][3]
+    path = write_llama_gguf(tmp_path / "turn.gguf", eot_token_id=turn)
+    ended = json.loads(run(prompt, "--model", path, "--max-new-tokens", 12, "--json")[1])
+    assert ended["ids"] == sample["ids"][: sample["ids"].index(turn) + 1]
+    assert ended["finish_reason"] == "end of text"
+
+
+def test_an_empty_prompt_of_another_kind_of_vocabulary(run, tokenizers, tmp_path):
+    """It begins with what begins every text, and the first word is not set off by a space."""
+    folder = write_foreign_llama(tmp_path, word_level)
+    code, out, err = run("", "--model", folder, "--max-new-tokens", 4, "--json")
+    sample = json.loads(out)
+    assert (code, err, sample["prompt_ids"]) == (0, "", [1])
+    assert sample["text"] == npgpt.load_tokenizer(folder).decode(
+        [n for n in sample["ids"] if n != 2]
+    )
+    assert not sample["text"].startswith(" ")
+
+
+@pytest.mark.filterwarnings("default")
+def test_unknown_tokens_are_counted(run, tokenizers, tmp_path):
+    folder = write_foreign_llama(tmp_path, word_level)
+    options = ["--model", folder, "--max-new-tokens", 1]
+    assert run("the cat", *options)[2] == ""
+    code, _, err = run("The QUEEN OF cat", *options)
+    assert (code, err.count("\n")) == (0, 1)
+    assert "warning: 2 of 5 tokens are <unk>; is the vocabulary lower-case" in err

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 import npgpt
+from npgpt.text.tokenizer import Tokenizer
 from npgpt.train.masking import mask_tokens
 from npgpt.train.optim import adamw_step, clip_gradients, new_adamw_state
 from npgpt.train.windows import training_batch
@@ -93,6 +94,7 @@ def test_names_revisions_and_dtypes_of_from_pretrained(tmp_path) -> None:
 
 def test_what_is_no_text_and_no_id_for_a_tokenizer(tmp_path) -> None:
     tokenizer = npgpt.load_tokenizer(write_tiny_gpt2(tmp_path / "model"))
+    assert isinstance(tokenizer, Tokenizer)
     for text in (None, b"abc", 5, NAN, ["a"], Odd()):
         for encode in (tokenizer.encode, tokenizer.encode_ordinary, tokenizer.encode_to_numpy):
             assert "text must be a str" in sentence(encode, text)

@@ -133,3 +133,10 @@ def test_a_translation_is_that_of_transformers(hf, spm, tmp_path) -> None:
     target = "猫坐在垫子上Ω"
     wanted = tokenizer(text_target=target)["input_ids"]
     assert load_marian_tokenizer(tmp_path).encode_target(target) == wanted
+
+
+@pytest.mark.filterwarnings("default")
+def test_letters_without_a_place_are_counted(run, speller) -> None:
+    code, _, err = run("bad~", "--model", speller, "--max-new-tokens", 1)
+    assert code == 0
+    assert "warning: 1 of 6 tokens are <unk>; is the vocabulary lower-case" in err

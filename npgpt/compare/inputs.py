@@ -19,6 +19,7 @@ from npgpt.compare.dump import Dump, ids_in
 from npgpt.compare.report import TokenText
 from npgpt.models.settings import read_config
 from npgpt.models.transformer.config import DIALECTS, TransformerConfig
+from npgpt.text.unknown import HasUnknown, warn_of_unknown
 
 Encode = Callable[[str], list[int]]
 
@@ -111,29 +112,41 @@ def _load_codec(args: argparse.Namespace, place: Path, model_type: str) -> Codec
     try:
         if model_type == "bert":
             return _word_pieces(args)
-        return _source_and_target(args, place) if model_type in DIALECTS else _byte_pairs(args)
+        return _source_and_target(args, place) if model_type in DIALECTS else _left_to_right(args)
     except (ValueError, OSError, ImportError):
         if is_text:
             raise
         return nothing
 
 
-def _byte_pairs(args: argparse.Namespace) -> Codec:
+def _counted(encode: Encode, tokenizer: HasUnknown) -> Encode:
+    """`encode` that warns of unknown tokens."""
+
+    def encoded(text: str) -> list[int]:
+        ids = encode(text)
+        warn_of_unknown(ids, tokenizer)
+        return ids
+
+    return encoded
+
+
+def _left_to_right(args: argparse.Namespace) -> Codec:
     from npgpt.text.tokenizer import load_tokenizer
 
     tokenizer = load_tokenizer(args.model, revision=args.revision)
 
     def token_text(token: int) -> str | None:
-        return tokenizer.decode([token]) if token in tokenizer.bytes_of else None
+        found = tokenizer.bytes_of.get(token)
+        return None if found is None else found.decode("utf-8", errors="replace")
 
-    return Codec(tokenizer.encode, None, token_text)
+    return Codec(_counted(tokenizer.encode, tokenizer), None, token_text)
 
 
 def _word_pieces(args: argparse.Namespace) -> Codec:
     from npgpt.text.word_pieces import load_word_pieces
 
-    tokenizer = load_word_pieces(args.model, revision=args.revision).tokenizer
-    return Codec(lambda text: tokenizer.encode(text).ids, None, tokenizer.id_to_token)
+    pieces = load_word_pieces(args.model, revision=args.revision)
+    return Codec(_counted(pieces.encode, pieces), None, pieces.tokenizer.id_to_token)
 
 
 def _source_and_target(args: argparse.Namespace, place: Path) -> Codec:
@@ -153,4 +166,5 @@ def _source_and_target(args: argparse.Namespace, place: Path) -> Codec:
     def encode(text: str) -> list[int]:
         return tokenizer.encode(text.rstrip("\n"))  # stdin ends with one
 
-    return Codec(encode, tokenizer.encode_target, token_text)
+    encode_target = _counted(tokenizer.encode_target, tokenizer)
+    return Codec(_counted(encode, tokenizer), encode_target, token_text)

@@ -50,8 +50,9 @@ KINDS: dict[str, Any] = {
     "tokenizer.ggml.tokens": list[str],
     "tokenizer.ggml.merges": list[str],
     "tokenizer.ggml.token_type": list[int],
-    "tokenizer.ggml.bos_token_id": Id,
-    "tokenizer.ggml.eos_token_id": Id,
+    "tokenizer.ggml.scores": list[float],
+    **{f"tokenizer.ggml.{name}_token_id": Id for name in ("bos", "eos", "eot", "eom", "unknown")},
+    **{f"tokenizer.ggml.add_{name}": bool for name in ("bos_token", "eos_token", "space_prefix")},
 }
 
 

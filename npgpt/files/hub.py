@@ -7,6 +7,7 @@ npgpt reads, or saves beside a model, are downloaded.
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import importlib.util
 import os
@@ -24,6 +25,7 @@ from npgpt.files.checkpoint import (
     TOKENIZER_FILES,
     VOCABULARY,
     read_index,
+    read_raw_config,
     shortened,
 )
 from npgpt.files.foreign import INDEX, WEIGHTS, kind_of
@@ -311,6 +313,9 @@ def _fetch_spm(repository: Repository) -> Path:
     folder = _fetch_config(repository)
     for file in ("source.spm", "target.spm", "vocab.json"):
         repository.get(file)
+    if read_raw_config(folder / CONFIG).get("share_encoder_decoder_embeddings") is False:
+        with contextlib.suppress(Absent):  # then the two languages may be numbered apart
+            repository.get("target_vocab.json")
     return folder
 
 

@@ -54,14 +54,17 @@ def array_of(kind: Kind) -> Kind:
 AN_INTEGER = Kind(lambda v: type(v) is int and abs(v) < 2**63, "an integer")
 # Where a file names a token, -1 or another id that the model lacks means none.
 AN_ID = AN_INTEGER._replace(says="the id of a token")
+A_NUMBER = Kind(is_number, "a finite number")
 A_TEXT = Kind(lambda v: isinstance(v, str), "a text")
 PLAIN: dict[Any, Kind] = {
     int: AN_INTEGER,
-    float: Kind(is_number, "a finite number"),
+    float: A_NUMBER,
     str: A_TEXT,
     bool: Kind(lambda v: isinstance(v, bool), "true or false"),
     list[str]: array_of(A_TEXT),
     list[int]: array_of(AN_INTEGER),
+    list[float]: array_of(A_NUMBER),
+    list[Any]: Kind(lambda v: isinstance(v, list), "an array"),
     Mapping[str, Any]: Kind(lambda v: isinstance(v, dict), "an object"),
 }
 

@@ -230,8 +230,15 @@ def _common(header: Header) -> dict[str, Any]:
         "vocab_size": None if table is None else table.shape[0],
         "tie_word_embeddings": "output.weight" not in header.tensors,
         "bos_token_id": header.settings.get("tokenizer.ggml.bos_token_id"),
-        "eos_token_id": header.settings.get("tokenizer.ggml.eos_token_id"),
+        "eos_token_id": _end_ids(header),
     }
+
+
+def _end_ids(header: Header) -> int | list[int] | None:
+    """The ids of the end of a text, of a turn and of a message: a text ends at any of them."""
+    named = [header.settings.get(f"tokenizer.ggml.{end}_token_id") for end in ("eos", "eot", "eom")]
+    ids = [*dict.fromkeys(number for number in named if number is not None)]
+    return ids if len(ids) > 1 else ids[0] if ids else None
 
 
 def _llama3(header: Header, config: LlamaConfig) -> dict[str, Any]:

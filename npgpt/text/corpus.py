@@ -11,9 +11,10 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from npgpt.files.io import expanded
+from npgpt.text.unknown import warn_of_unknown
 
 if TYPE_CHECKING:
-    from npgpt.text.tokenizer import Tokenizer
+    from npgpt.text.tokenizer import TextTokenizer
 
 
 def text_files(path: str | os.PathLike[str]) -> list[Path]:
@@ -55,7 +56,7 @@ def read_text(path: Path) -> str:
 
 def read_ids(
     files: Sequence[Path],
-    tokenizer: Tokenizer,
+    tokenizer: TextTokenizer,
     *,
     end_of_text: int | None = None,
     special: bool = False,
@@ -63,7 +64,8 @@ def read_ids(
     """The ids of all files, one after the other.
 
     Args:
-        end_of_text: the id put before the first file, between files, and after the last one.
+        end_of_text: the id put before the first file, between files, and after the last one, as far
+            as the vocabulary itself does not put tokens there.
         special: `<|endoftext|>` in a text is the token; otherwise it is plain text.
 
     Returns:
@@ -74,18 +76,21 @@ def read_ids(
     """
     dtype = np.dtype(np.uint16 if max(tokenizer.bytes_of) < 2**16 else np.uint32)
     mark = np.array([] if end_of_text is None else [end_of_text], dtype)
-    parts = [mark]
+    start, end = (mark[:0] if given else mark for given in tokenizer.frame)
+    parts = [start]
     for file in files:
         text = read_text(file)
         try:
             ids = tokenizer.encode(text, allowed_special="all" if special else frozenset())
         except ValueError as error:
             raise ValueError(f"{file}: {error}") from None
-        parts += [np.array(ids, dtype), mark]
-    return np.concatenate(parts)
+        parts += [np.array(ids, dtype), end]
+    read = np.concatenate(parts)
+    warn_of_unknown(read, tokenizer)
+    return read
 
 
-def source_key(tokenizer: Tokenizer, special: bool, *groups: Sequence[Path]) -> str:
+def source_key(tokenizer: TextTokenizer, special: bool, *groups: Sequence[Path]) -> str:
     """A fingerprint of what `read_ids` makes ids from: the vocabulary and the bytes of all files.
 
     Args:
@@ -94,7 +99,9 @@ def source_key(tokenizer: Tokenizer, special: bool, *groups: Sequence[Path]) -> 
     ranks = sorted((token, text.hex()) for token, text in tokenizer.bytes_of.items())
     names = sorted(tokenizer.special_tokens_set), sorted(tokenizer.added_words)
     contents = [[hashlib.sha256(file.read_bytes()).hexdigest() for file in g] for g in groups]
-    described = repr((ranks, names, special, contents)).encode("utf-8", errors="surrogatepass")
+    described = repr((ranks, names, tokenizer.rules, special, contents)).encode(
+        "utf-8", errors="surrogatepass"
+    )
     return hashlib.sha256(described).hexdigest()
 
 
@@ -104,12 +111,10 @@ def ids_key(*ids: np.ndarray) -> str:
     return "-".join(part[:16] for part in sums)
 
 
-def token_sizes(tokenizer: Tokenizer, size: int) -> np.ndarray:
+def token_sizes(tokenizer: TextTokenizer, size: int) -> np.ndarray:
     """int64 [size]: the bytes of text that each id stands for; 0 for special and missing tokens."""
     sizes = np.zeros(size, np.int64)
-    special = {text.encode("utf-8") for text in tokenizer.special_tokens_set}
-    special -= {text.encode("utf-8") for text in tokenizer.added_words}
     for token, text in tokenizer.bytes_of.items():
-        if token < size and text not in special:
+        if token < size and token not in tokenizer.special_ids:
             sizes[token] = len(text)
     return sizes

@@ -21,7 +21,12 @@ UNKNOWN_CHARACTER = 3  # the last of the four marks: padding, begin, end, unknow
 
 
 class Seq2SeqTokenizer(Protocol):
-    """Source text -> ids, target text <-> ids; both end with the end of the text."""
+    """Source text -> ids, target text <-> ids; both end with the end of the text.
+
+    `unknown`: id and text of the token for what the vocabulary lacks.
+    """
+
+    unknown: tuple[int, str]
 
     def encode(self, text: str) -> list[int]: ...
 
@@ -63,6 +68,7 @@ class CharacterTables:
             raise ValueError("config.json has no grapheme_chars and phoneme_chars.")
         self.letters, self.phonemes = map(str, tables)
         self.begin, self.end = config.bos_token_id, config.eos_token_id
+        self.unknown = UNKNOWN_CHARACTER, UNKNOWN
 
     def encode(self, text: str) -> list[int]:
         """Begin, the letters, end; a letter without a place is unknown."""
@@ -96,6 +102,7 @@ class MarianTokenizer:
         self.source_spm, self.target_spm = source_spm, target_spm
         self.source_ids, self.target_ids = source, target
         self.target_pieces = {number: piece for piece, number in target.items()}
+        self.unknown = source[UNKNOWN], UNKNOWN
 
     def encode(self, text: str) -> list[int]:
         """Ids of the text's pieces, and the end of the text.

@@ -2,7 +2,8 @@
 
 A `Tokenizer` is a `tiktoken.Encoding` made safe: where tiktoken panics, which is no Exception, it
 raises ValueError or gives the ids all the same, and special tokens in a text are text unless asked
-for. It puts no special tokens around a text, applies no chat template and does not pad.
+for. It puts no special tokens around a text. Vocabularies of other kinds are a `ForeignTokenizer`,
+with the same methods. Neither applies a chat template or pads.
 """
 
 from __future__ import annotations
@@ -18,7 +19,10 @@ from typing import Any, Literal
 import numpy as np
 import tiktoken
 
+from npgpt.files.gguf_reader import read_gguf_header
 from npgpt.files.hub import find_model
+from npgpt.text.foreign import ForeignTokenizer, package, read_foreign
+from npgpt.text.scored_pieces import read_scored_pieces
 from npgpt.text.split_patterns import (
     GPT2_SPLIT,
     cut_long_space,
@@ -26,28 +30,45 @@ from npgpt.text.split_patterns import (
     first_without,
     well_formed,
 )
-from npgpt.text.vocabulary import Vocabulary, read_gguf_vocabulary, read_vocabulary
+from npgpt.text.tokenizer_config import warn_of_gguf_settings
+from npgpt.text.vocabulary import (
+    OtherKind,
+    Vocabulary,
+    read_gguf_vocabulary,
+    read_vocabulary,
+)
 
 
-def load_tokenizer(name: str | os.PathLike[str], *, revision: str | None = None) -> Tokenizer:
+def load_tokenizer(name: str | os.PathLike[str], *, revision: str | None = None) -> TextTokenizer:
     """The tokenizer of a model: a folder, `weights/NAME`, a hub id (at `revision`), a `.gguf` file.
 
-    Raises what `npgpt.files.hub.find_model`, `tokenizer_from_folder` and
-    `npgpt.text.vocabulary.read_gguf_vocabulary` raise.
+    Raises what `npgpt.files.hub.find_model`, `tokenizer_from_folder`,
+    `npgpt.text.vocabulary.read_gguf_vocabulary` and
+    `npgpt.text.scored_pieces.read_scored_pieces` raise.
     """
     place = find_model(name, revision, files=("tokenizer",))
-    if place.suffix == ".gguf":
-        return _tokenizer(place, read_gguf_vocabulary(place))
-    return tokenizer_from_folder(place)
+    if place.suffix != ".gguf":
+        return tokenizer_from_folder(place)
+    settings = read_gguf_header(place).settings
+    warn_of_gguf_settings(place, settings)
+    if settings.get("tokenizer.ggml.model") == "llama":
+        return read_scored_pieces(place, settings)
+    return _tokenizer(place, read_gguf_vocabulary(place, settings))
 
 
-def tokenizer_from_folder(folder: Path) -> Tokenizer:
+def tokenizer_from_folder(folder: Path) -> TextTokenizer:
     """The tokenizer that the vocabulary files in a local folder describe.
 
-    Raises FileNotFoundError when they are missing, ValueError when they are malformed, contradict
-    each other, or describe a tokenizer that makes other ids than GPT-2's way would.
+    Raises FileNotFoundError when they are missing, ValueError when they are malformed or contradict
+    each other, ImportError when they need the package tokenizers, which is not there.
     """
-    return _tokenizer(folder, read_vocabulary(folder))
+    try:
+        return _tokenizer(folder, read_vocabulary(folder))
+    except OtherKind as error:
+        if not (folder / "tokenizer.json").is_file():
+            raise
+        package(f"{error} Such a vocabulary needs the package tokenizers")
+    return read_foreign(folder)
 
 
 def _tokenizer(source: Path, vocabulary: Vocabulary) -> Tokenizer:
@@ -66,8 +87,11 @@ class Tokenizer(tiktoken.Encoding):
 
     `mergeable_ranks` are the tokens that BPE makes (bytes -> id), `special_tokens` all others
     (text -> id). Of these, `added_words` are found in every text, the rest only on request.
-    Lone surrogates in a text count as U+FFFD.
+    Lone surrogates in a text count as U+FFFD. `unknown` and `frame`: see `ForeignTokenizer`.
     """
+
+    unknown: tuple[int, str] | None = None
+    frame: tuple[Sequence[int], Sequence[int]] = ((), ())
 
     def __init__(
         self,
@@ -84,6 +108,11 @@ class Tokenizer(tiktoken.Encoding):
         self.added_words = frozenset(added_words)
         self.bytes_of = {token: text.encode("utf-8") for text, token in special_tokens.items()}
         self.bytes_of.update((token, text) for text, token in mergeable_ranks.items())
+        self.special_ids = frozenset(
+            special_tokens[t] for t in special_tokens.keys() - self.added_words
+        )
+        self.end_of_text = special_tokens.get("<|endoftext|>")
+        self.rules = pat_str
         self._single_bytes = bytes(b for b in range(256) if bytes([b]) in mergeable_ranks)
 
     def encode(
@@ -166,22 +195,31 @@ class Tokenizer(tiktoken.Encoding):
         }
 
 
-def decodable_ids(tokenizer: Tokenizer, size: int) -> np.ndarray:
+TextTokenizer = Tokenizer | ForeignTokenizer
+
+
+def decodable_ids(tokenizer: TextTokenizer, size: int) -> np.ndarray:
     """bool [size], True where an id has a token; a padded embedding has rows without one."""
     has_token = np.zeros(size, dtype=bool)
     has_token[[token for token in tokenizer.bytes_of if token < size]] = True
     return has_token
 
 
-def stream_text(tokenizer: Tokenizer, tokens: Iterable[int]) -> Iterator[str]:
+def stream_text(
+    tokenizer: TextTokenizer, tokens: Iterable[int], after: Sequence[int] = ()
+) -> Iterator[str]:
     """Text as the tokens come in: a piece once its characters are complete, never an empty one.
 
-    A character may be spread over several tokens. The pieces join to `tokenizer.decode` of all
-    tokens, so U+FFFD is only where bytes are not UTF-8. ValueError for an id without a token.
+    A character may be spread over several tokens. The pieces join to what `tokens` add to the text
+    of the ids `after` which they come; without, to `tokenizer.decode` of all tokens. So U+FFFD is
+    only where bytes are not UTF-8. ValueError for an id without a token.
     """
     decoder = codecs.getincrementaldecoder("utf-8")(errors="replace")
+    begins = set(after) <= set(tokenizer.frame[0])
     for token in tokens:
-        if text := decoder.decode(tokenizer.decode_bytes([token])):
+        data = tokenizer.decode_bytes([token])
+        if text := decoder.decode(data if begins else tokenizer.bytes_of[token]):
             yield text
+        begins = False
     if text := decoder.decode(b"", final=True):
         yield text

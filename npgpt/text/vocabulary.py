@@ -7,23 +7,30 @@ way is refused, in an error that names the file and the place in it.
 
 from __future__ import annotations
 
-import re
 import warnings
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple
 
-from npgpt.files.gguf_reader import read_gguf_header
-from npgpt.files.io import parse_json
 from npgpt.files.kinds import is_id
 from npgpt.text.byte_pairs import byte_alphabet, bytes_of_products, bytes_of_ranked
 from npgpt.text.split_patterns import GPT2_SPLIT, LLAMA3_SPLIT, SMOLLM_SPLIT, named_pattern
-
-T = TypeVar("T", dict[str, Any], list[Any])
+from npgpt.text.tokenizer_config import (
+    expect,
+    listed_tokens,
+    read_object,
+    read_tokenizer_config,
+    special_texts,
+    warn_of_settings,
+)
 
 Merges = dict[int, tuple[str, str]]  # line number or index -> the two parts, in order
 
-UNKNOWN, CONTROL, ADDED = 2, 3, 4  # tokenizer.ggml.token_type; 1 is a usual token
+UNKNOWN, CONTROL, ADDED = 2, 3, 4  # tokenizer.ggml.token_type; 1 is a usual token, 6 a byte
+
+
+class OtherKind(ValueError):
+    """A vocabulary that is not of GPT-2's kind; `npgpt.text.foreign` may read it."""
 
 
 class Vocabulary(NamedTuple):
@@ -48,12 +55,12 @@ def read_vocabulary(folder: Path) -> Vocabulary:
     A token that is neither a byte nor the product of a merge cannot come out of a text: it counts
     as special, unless a file marks it as a plain added word.
 
-    Raises FileNotFoundError when the vocabulary is missing; ValueError when a file is malformed,
-    files contradict each other, or the tokenizer that they describe splits or merges otherwise than
-    GPT-2's. Warns when Hugging Face would put special tokens around every text.
+    Raises FileNotFoundError when the vocabulary is missing; ValueError when a file is malformed or
+    files contradict each other; OtherKind when the tokenizer that they describe splits or merges
+    otherwise than GPT-2's. Warns when Hugging Face would put special tokens around every text.
     """
     whole = read_object(folder / "tokenizer.json")
-    config = read_object(folder / "tokenizer_config.json")
+    config = read_tokenizer_config(folder)
     pattern = GPT2_SPLIT
     if whole:
         _refuse_other_models(whole, folder / "tokenizer.json")
@@ -61,35 +68,39 @@ def read_vocabulary(folder: Path) -> Vocabulary:
     if config.get("add_prefix_space"):
         path = folder / "tokenizer_config.json"
         raise ValueError(f"{path} asks for add_prefix_space, which npgpt does not do.")
-    if _frames_texts(folder, whole, config):
-        _warn_of_framing(folder, "Hugging Face")
     vocab, path, merges, where = _vocab_and_merges(folder, whole)
     marked = _marked_tokens(folder, whole, config)
     ranked = bool(whole and whole["model"].get("ignore_merges"))
-    return _assemble(vocab, merges, marked, pattern, path, where, ranked=ranked)
+    vocabulary = _assemble(vocab, merges, marked, pattern, path, where, ranked=ranked)
+    warn_of_settings(folder, config, "add_bos_token", "add_eos_token")
+    if _frames_texts(folder, whole, config):
+        _warn_of_framing(folder, "Hugging Face")
+    return vocabulary
 
 
-def read_gguf_vocabulary(path: Path) -> Vocabulary:
-    """Tokens, merges and special tokens of a `.gguf` file.
+def read_gguf_vocabulary(path: Path, settings: Mapping[str, Any]) -> Vocabulary:
+    """Tokens, merges and special tokens of a `.gguf` file with these settings.
 
-    Raises what `read_gguf_header` raises, and ValueError for a tokenizer that is not byte-level
-    BPE (which llama.cpp calls "gpt2"), or as `read_vocabulary` does. Warns where llama.cpp would
-    put special tokens around every text.
+    Raises ValueError for a tokenizer that is not byte-level BPE (which llama.cpp calls "gpt2"), or
+    as `read_vocabulary` does. Warns where llama.cpp would put special tokens around every text, and
+    where the file does not say how it cuts a text.
     """
-    settings = read_gguf_header(path).settings
 
     def setting(name: str) -> Any:
         return settings.get(f"tokenizer.ggml.{name}")
 
     if setting("model") != "gpt2":
         raise ValueError(
-            f"{path}: tokenizer.ggml.model is {setting('model')!r}, but npgpt reads byte-level "
-            "BPE, which is 'gpt2'; token ids need neither."
+            f"{path}: tokenizer.ggml.model is {setting('model')!r:.60}, but npgpt reads 'gpt2', "
+            "which is byte-level BPE, and 'llama', which is SentencePiece's; token ids need none."
         )
+    if setting("pre") is None:
+        text = f"{path} has no tokenizer.ggml.pre: a text is cut as GPT-2's is, other ids may come."
+        warnings.warn(text, UserWarning, stacklevel=3)
     pattern = named_pattern(setting("pre") or "gpt-2", path)
-    tokens = _expect(list, setting("tokens"), f"{path}: tokenizer.ggml.tokens")
+    tokens = expect(list, setting("tokens"), f"{path}: tokenizer.ggml.tokens")
     where = f"{path}: tokenizer.ggml.merges"
-    merges = _merges_by_index(_expect(list, setting("merges"), where), where)
+    merges = _merges_by_index(expect(list, setting("merges"), where), where)
     if setting("add_bos_token") or setting("add_eos_token"):
         _warn_of_framing(path, "llama.cpp")
     marked = {
@@ -102,21 +113,6 @@ def read_gguf_vocabulary(path: Path) -> Vocabulary:
         raise ValueError(f"{path}: tokenizer.ggml.tokens has the same token twice.")
     ranked = pattern == LLAMA3_SPLIT
     return _assemble(vocab, merges, marked, pattern, path, where, ranked=ranked)
-
-
-def read_object(path: Path) -> dict[str, Any]:
-    """The JSON object in a file, {} where there is no file; ValueError for anything else."""
-    if not path.exists():
-        return {}
-    return _expect(dict, parse_json(path.read_bytes(), str(path)), str(path))
-
-
-def _expect(kind: type[T], value: object, where: str) -> T:
-    """`value`, if it is a `dict` or `list` as it should be; ValueError naming `where` if not."""
-    if not isinstance(value, kind):
-        name = "object" if kind is dict else "array"
-        raise ValueError(f"{where} has to be a JSON {name}, but is {value!r:.60}.")
-    return value
 
 
 def _assemble(
@@ -134,13 +130,16 @@ def _assemble(
     `ranked`: see `bytes_of_ranked`. Errors name `path` for the tokens, `where` for the merges.
     """
     _check_ids(vocab, path)
-    if ranked:
-        plain = {token: vocab[token] for token in vocab.keys() - marked.keys()}
-        made = bytes_of_ranked(plain, merges, where)
-    else:
-        made = bytes_of_products(vocab, merges, where)
+    try:
+        if ranked:
+            plain = {token: vocab[token] for token in vocab.keys() - marked.keys()}
+            made = bytes_of_ranked(plain, merges, where)
+        else:
+            made = bytes_of_products(vocab, merges, where)
+    except ValueError as error:
+        raise OtherKind(str(error)) from None
     if not made:
-        raise ValueError(f"{path} has no token for any single byte, so it can encode no text.")
+        raise OtherKind(f"{path} has no token for any single byte, so it can encode no text.")
     _check_marked(marked, vocab, made, path)
     special = _whole_tokens(vocab.keys() - made.keys() - marked.keys(), vocab, path)
     special |= {text: token.id for text, token in marked.items() if token.is_special}
@@ -168,7 +167,7 @@ def _check_marked(
                 "or another added token contradicts."
             )
         if made.get(text, text.encode("utf-8")) != text.encode("utf-8"):
-            raise ValueError(
+            raise OtherKind(
                 f"{path}: {text!r} is an added token, but the vocabulary uses it for other bytes."
             )
 
@@ -178,11 +177,11 @@ def _whole_tokens(tokens: Iterable[str], vocab: dict[str, int], path: Path) -> d
     alphabet, whole = byte_alphabet(), {}
     for token in tokens:
         if not token or set(token) - alphabet.keys():
-            raise ValueError(f"{path}: the token {token!r} is not in GPT-2's byte alphabet.")
+            raise OtherKind(f"{path}: the token {token!r} is not in GPT-2's byte alphabet.")
         try:
             whole[b"".join(alphabet[char] for char in token).decode("utf-8")] = vocab[token]
         except UnicodeDecodeError:
-            raise ValueError(
+            raise OtherKind(
                 f"{path}: no merge makes the token {token!r}, and it is no text."
             ) from None
     return whole
@@ -199,12 +198,14 @@ def _vocab_and_merges(
     path = folder / "tokenizer.json"
     if whole:
         where = f"{path}: model.merges"
-        vocab = _expect(dict, whole["model"].get("vocab"), f"{path}: model.vocab")
-        listed = _expect(list, whole["model"].get("merges"), where)
+        vocab = expect(dict, whole["model"].get("vocab"), f"{path}: model.vocab")
+        listed = expect(list, whole["model"].get("merges"), where)
         return vocab, path, _merges_by_index(listed, where), where
+    alone = folder / "tokenizer.model"
+    hint = " (transformers makes one of tokenizer.model)" if alone.exists() else ""
     raise FileNotFoundError(
         f"{folder} has no vocabulary to read text with: add vocab.json and merges.txt, or "
-        "tokenizer.json; token ids need none."
+        f"tokenizer.json{hint}; token ids need none."
     )
 
 
@@ -237,7 +238,7 @@ def _pair(parts: Any, where: str, number: int) -> tuple[str, str]:
 
 
 def _refuse_other_models(whole: dict[str, Any], path: Path) -> None:
-    model = _expect(dict, whole.get("model"), f"{path}: model")
+    model = expect(dict, whole.get("model"), f"{path}: model")
     _refuse_unless_equal(
         path,
         ("model.type", model.get("type") or "BPE", "BPE"),
@@ -252,7 +253,7 @@ def _refuse_other_models(whole: dict[str, Any], path: Path) -> None:
 def _refuse_unless_equal(path: Path, *settings: tuple[str, Any, Any]) -> None:
     for name, found, wanted in settings:
         if found != wanted:
-            raise ValueError(
+            raise OtherKind(
                 f"{path}: {name} is {found!r:.60}, but npgpt reads text as GPT-2 does: {wanted!r}."
             )
 
@@ -263,7 +264,7 @@ def _split_pattern(pre_tokenizer: Any, path: Path) -> str:
     Raises ValueError for any but GPT-2's, SmolLM's and Llama 3's. Where it is null, Hugging Face
     merges across words and maps no bytes, which none of them does.
     """
-    pre = _expect(dict, pre_tokenizer or {}, f"{path}: pre_tokenizer")
+    pre = expect(dict, pre_tokenizer or {}, f"{path}: pre_tokenizer")
     *before, last = _steps(pre, path)
     kinds = [step.get("type") for step in before]
     uses_regex = True
@@ -287,7 +288,7 @@ def _steps(pre: dict[str, Any], path: Path) -> list[dict[str, Any]]:
     if pre.get("type") != "Sequence" or not isinstance(listed, list) or not listed:
         return [pre]
     where = f"{path}: pre_tokenizer.pretokenizers"
-    return [_expect(dict, step, f"{where}[{n}]") for n, step in enumerate(listed)]
+    return [expect(dict, step, f"{where}[{n}]") for n, step in enumerate(listed)]
 
 
 def _is_llama3(step: dict[str, Any]) -> bool:
@@ -298,11 +299,11 @@ def _is_llama3(step: dict[str, Any]) -> bool:
 def _frames_texts(folder: Path, whole: dict[str, Any], config: dict[str, Any]) -> bool:
     """Whether Hugging Face puts special tokens around every text."""
     where = f"{folder / 'tokenizer.json'}: post_processor"
-    post = _expect(dict, whole.get("post_processor") or {}, where)
-    steps = _expect(list, post.get("processors") or [post], where)
+    post = expect(dict, whole.get("post_processor") or {}, where)
+    steps = expect(list, post.get("processors") or [post], where)
     framing = any(
         step.get("type") in ("BertProcessing", "RobertaProcessing") or step.get("special_tokens")
-        for step in (_expect(dict, step, where) for step in steps)
+        for step in (expect(dict, step, where) for step in steps)
     )
     asked = not whole and (config.get("add_bos_token") or config.get("add_eos_token"))
     return bool(framing or asked)
@@ -325,46 +326,16 @@ def _marked_tokens(
     `whole` and `config` are the contents of `tokenizer.json` and `tokenizer_config.json`. A token
     is special where its entry says so, or where a file names it `eos_token` or the like.
     """
-    special = {*_named(config), *_named(read_object(folder / "special_tokens_map.json"))}
+    special = special_texts(folder, config)
     marked: dict[str, MarkedToken] = {}
-    for where, token_id, entry in _entries(folder, whole, config):
-        text = entry.get("content")
-        if not is_id(token_id):
-            raise ValueError(
-                f"{where} gives {text!r:.60} the id {token_id!r}, not an integer >= 0."
-            )
-        if not isinstance(text, str) or not text or re.search("[\ud800-\udfff]", text):
-            raise ValueError(f"{where} gives the id {token_id} to {text!r:.60}, which is no text.")
+    for where, token_id, entry in listed_tokens(folder, whole, config):
+        text = entry["content"]
         for flag in ("lstrip", "rstrip", "single_word"):
             if entry.get(flag):
-                raise ValueError(f"{where}: {text!r} is marked {flag}, which npgpt does not do.")
+                raise OtherKind(f"{where}: {text!r} is marked {flag}, which npgpt does not do.")
         token = MarkedToken(token_id, bool(entry.get("special")) or text in special)
         if marked.setdefault(text, token).id != token_id:
             raise ValueError(
                 f"{where} gives {text!r} the id {token_id}, but another file has {marked[text].id}."
             )
     return marked
-
-
-def _entries(
-    folder: Path, whole: dict[str, Any], config: dict[str, Any]
-) -> Iterator[tuple[str, Any, dict[str, Any]]]:
-    """Each place that marks a token: where it stands, the id, and its properties."""
-    where = f"{folder / 'tokenizer.json'}: added_tokens"
-    for entry in _expect(list, whole.get("added_tokens") or [], where):
-        yield where, _expect(dict, entry, where).get("id"), entry
-    where = f"{folder / 'tokenizer_config.json'}: added_tokens_decoder"
-    for key, entry in _expect(dict, config.get("added_tokens_decoder") or {}, where).items():
-        yield where, int(key) if key.isdecimal() else key, _expect(dict, entry, where)
-    for text, token_id in read_object(folder / "added_tokens.json").items():
-        yield str(folder / "added_tokens.json"), token_id, {"content": text}
-
-
-def _named(properties: dict[str, Any]) -> Iterator[str]:
-    """The tokens under `bos_token`, `eos_token`, `additional_special_tokens` and the like."""
-    for key, value in properties.items():
-        if key.endswith(("_token", "_tokens")):
-            for token in value if isinstance(value, list) else [value]:
-                text = token.get("content") if isinstance(token, dict) else token
-                if isinstance(text, str):
-                    yield text

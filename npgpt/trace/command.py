@@ -18,11 +18,12 @@ from npgpt import cli
 from npgpt.models.auto import find_supported, from_pretrained
 from npgpt.models.causal import check_positions
 from npgpt.text.labels import labeller, visible
+from npgpt.text.unknown import warn_of_unknown
 from npgpt.trace import lens
 from npgpt.trace.report import as_json, as_text
 
 if TYPE_CHECKING:
-    from npgpt.text.tokenizer import Tokenizer
+    from npgpt.text.tokenizer import TextTokenizer
 
 PROG = "npgpt.trace"
 
@@ -93,7 +94,7 @@ def _head(seen: lens.Observed, position: int, args: argparse.Namespace) -> lens.
     )
 
 
-def _load_tokenizer(place: Path, args: argparse.Namespace) -> Tokenizer | None:
+def _load_tokenizer(place: Path, args: argparse.Namespace) -> TextTokenizer | None:
     """Needed for a text; with --ids it only says what the ids mean, and may be missing."""
     try:
         from npgpt.text.tokenizer import load_tokenizer
@@ -107,13 +108,14 @@ def _load_tokenizer(place: Path, args: argparse.Namespace) -> Tokenizer | None:
         return None
 
 
-def _read_ids(args: argparse.Namespace, tokenizer: Tokenizer | None) -> list[int]:
+def _read_ids(args: argparse.Namespace, tokenizer: TextTokenizer | None) -> list[int]:
     if args.ids is not None:
         ids = cli.parse_ids(args.ids)
     else:
         assert tokenizer is not None
         text = cli.text_or_stdin(args.text)
         ids = tokenizer.encode(text, allowed_special="all" if args.special else frozenset())
+        warn_of_unknown(ids, tokenizer)
     if not ids:
         raise ValueError("there are no tokens to trace; give a text or --ids.")
     return ids

@@ -163,14 +163,17 @@ def _sample(run: Run, prompt: list[int], step: int) -> str:
         # A cache cannot follow angles that change with the length of the text.
         use_cache=getattr(run.model.config, "rope_type", None) != "dynamic",
     )
-    ids = [token for token in [*prompt, *new] if token != run.end_of_text]
+    marks = {run.end_of_text, *run.tokenizer.frame[0]}
+    ids = [token for token in [*prompt, *new] if token not in marks]
     return f"--- sample after step {step}\n{run.tokenizer.decode(ids)}\n---"
 
 
 def _prompt(run: Run) -> list[int]:
     """Where samples start: end-of-text and the prompt given, or else the first training token."""
-    start = [] if run.end_of_text is None else [run.end_of_text]
+    given, end = run.tokenizer.frame
+    start = [] if run.end_of_text is None or given else [run.end_of_text]
     ids = start + run.tokenizer.encode(run.settings.sample_prompt)
+    ids = ids[: len(ids) - len(end)]  # the end of a text, which is to go on
     return ids or [int(run.texts.ids[0])]
 
 

@@ -29,7 +29,12 @@ from npgpt.models.gpt2.model import GPT2
 from npgpt.models.llama.model import Llama
 from npgpt.text import corpus
 from npgpt.text.byte_pairs import byte_alphabet
-from npgpt.text.tokenizer import Tokenizer, load_tokenizer, tokenizer_from_folder
+from npgpt.text.tokenizer import (
+    TextTokenizer,
+    Tokenizer,
+    load_tokenizer,
+    tokenizer_from_folder,
+)
 from npgpt.train import windows
 from npgpt.train.log import LOG
 from npgpt.train.optim import AdamWState, new_adamw_state
@@ -55,7 +60,7 @@ class Run(NamedTuple):
     settings: Settings
     model: GPT2 | Llama
     optimizer: AdamWState
-    tokenizer: Tokenizer
+    tokenizer: TextTokenizer
     end_of_text: int | None
     texts: Texts
     data: str  # fingerprint of the texts
@@ -185,7 +190,7 @@ def _initial_model(settings: Settings, name: str) -> GPT2 | Llama:
     return model
 
 
-def _fresh_model(settings: Settings, tokenizer: Tokenizer, end_of_text: int | None) -> GPT2:
+def _fresh_model(settings: Settings, tokenizer: TextTokenizer, end_of_text: int | None) -> GPT2:
     config = GPT2Config.from_dict(
         {
             "vocab_size": max(tokenizer.bytes_of) + 1,
@@ -233,12 +238,12 @@ def write_vocabulary(folder: Path, source: str | None, *, generation_config: boo
                 temporary.write_bytes(data)
 
 
-def _end_of_text(tokenizer: Tokenizer, model: GPT2 | Llama | None) -> int | None:
+def _end_of_text(tokenizer: TextTokenizer, model: GPT2 | Llama | None) -> int | None:
     """The id between texts: the configuration's end-of-text, if the vocabulary has it."""
     if model is not None:
         ends = known_ids(as_ids(model.config.eos_token_id), model, tokenizer.bytes_of)
         return next(iter(ends), None)
-    return tokenizer.eot_token if END_OF_TEXT in tokenizer.special_tokens_set else None
+    return tokenizer.end_of_text
 
 
 def _files(settings: Settings) -> tuple[list[Path], list[Path]]:
@@ -254,7 +259,7 @@ def _files(settings: Settings) -> tuple[list[Path], list[Path]]:
 def _read_texts(
     files: tuple[list[Path], list[Path]],
     settings: Settings,
-    tokenizer: Tokenizer,
+    tokenizer: TextTokenizer,
     end_of_text: int | None,
 ) -> Texts:
     ids, held_out = (

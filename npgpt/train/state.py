@@ -116,7 +116,7 @@ def _empty_model(raw: dict[str, Any], most: int, where: str) -> tuple[GPT2 | Lla
 
 
 def _check_blocks(blocks: int, most: int, where: str) -> None:
-    if blocks > most:  # before their names are listed,
+    if blocks > most:  # before their names are listed
         raise ValueError(
             f"{where}: 'config' has {blocks} blocks, but the file only {most} tensors."
         )

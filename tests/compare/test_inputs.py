@@ -13,10 +13,12 @@ from typing import Any
 import numpy as np
 import pytest
 
+import npgpt
 from npgpt.files.safetensors_file import read_tensors
 from tests.builders.bert import PIECES, write_tiny_bert
 from tests.builders.gpt2 import write_tiny_gpt2
 from tests.builders.transformer import random_transformer, write_marian
+from tests.builders.vocabularies import write_foreign_llama
 from tests.compare.ports import SOURCE_AND_TARGET, edited, run
 from tests.test_translate import MARKS, TABLES
 
@@ -160,11 +162,14 @@ def test_bad_input_for_an_encoder_decoder(bart, tmp_path, arguments, sentence):
     assert sentence in err
 
 
+@pytest.mark.filterwarnings("default")
 def test_characters_of_config_json(rng, tmp_path):
     options: dict[str, Any] = {"model_type": "bart", **MARKS, **TABLES}
     random_transformer(rng, np.float32, **options).save_pretrained(tmp_path)
     dump = tmp_path / "a.safetensors"
-    assert run("bad", "--target", "bæd?", "--model", tmp_path, "--dump", dump)[0] == 0
+    code, _, err = run("bad", "--target", "bæd?", "--model", tmp_path, "--dump", dump)
+    assert code == 0
+    assert "1 of 6 tokens are <unk>" in err
     found = read_tensors(dump)
     assert found["ids"].tolist() == [1, 5, 4, 7, 2]
     assert found["target_ids"].tolist() == [1, 5, 4, 7, 3, 2]
@@ -184,3 +189,20 @@ def test_marians_pieces(spm, tmp_path):
     code, out, err = run(*text, "--model", tmp_path, "--against", dump)
     assert (code, err) == (0, "")
     assert "'" in out.split("likeliest")[1]
+
+
+def test_another_kind_of_vocabulary(tokenizers, tmp_path):
+    dump, folder = tmp_path / "a.safetensors", write_foreign_llama(tmp_path / "llama")
+    assert run("the cat", "--model", folder, "--dump", dump)[0] == 0
+    ids = npgpt.load_tokenizer(folder).encode("the cat")
+    assert read_tensors(dump)["ids"].tolist() == ids
+    assert ids[0] == 1
+    out = run("--model", folder, "--against", dump, "--json")[1]
+    shown = [each["token"] for each in json.loads(out)["logits"]["ours"]]
+    assert all(isinstance(token, str) for token in shown)
+
+
+@pytest.mark.hf
+def test_another_kind_of_vocabulary_against_transformers(hf, tokenizers, tmp_path):
+    folder = write_foreign_llama(tmp_path / "llama")
+    assert run("the cat", "--model", folder)[0] == 0

@@ -75,6 +75,33 @@ def test_rotary_scaling_in_the_settings(rng, tmp_path, settings, factor) -> None
     assert npgpt.from_pretrained(path).config.rope_scaling == want
 
 
+@pytest.mark.parametrize(
+    ("named", "ids"),
+    [
+        ({}, None),
+        ({"eos": 2}, 2),
+        ({"eot": 7}, 7),
+        ({"eos": 2, "eot": 7, "eom": 9}, [2, 7, 9]),
+        ({"eos": 7, "eot": 7}, 7),
+    ],
+)
+def test_a_text_ends_with_a_text_a_turn_or_a_message(rng, tmp_path, named, ids) -> None:
+    changes = {f"tokenizer.ggml.{end}_token_id": number for end, number in named.items()}
+    path = write_gguf(tmp_path / "x.gguf", *llama_file(random_llama(rng, np.float32), **changes))
+    assert npgpt.from_pretrained(path).config.eos_token_id == ids
+
+
+def test_generation_ends_with_a_turn(rng, tmp_path) -> None:
+    model = random_llama(rng, np.float32)
+    wanted = [*model.generate([1, 5], 6)]
+    turn = wanted[2]
+    changes = {"tokenizer.ggml.eos_token_id": 18, "tokenizer.ggml.eot_token_id": turn}
+    assert 18 not in wanted[: wanted.index(turn)]
+    path = write_gguf(tmp_path / "x.gguf", *llama_file(model, **changes))
+    found = [*npgpt.from_pretrained(path).generate([1, 5], 6)]
+    assert found == wanted[: wanted.index(turn) + 1]
+
+
 def test_llama3s_factors_are_recognised_and_checked(rng, tmp_path) -> None:
     sizes: dict[str, Any] = {"head_dim": 32, "rope_theta": 5e5}
     model = random_llama(rng, np.float32, rope_scaling=LLAMA3, **sizes)

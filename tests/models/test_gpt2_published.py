@@ -9,7 +9,7 @@ import pytest
 import npgpt
 from npgpt.files.hub import find_model
 from npgpt.models.gpt2.model import GPT2
-from npgpt.text.tokenizer import Tokenizer
+from npgpt.text.tokenizer import TextTokenizer
 
 pytestmark = pytest.mark.hub
 
@@ -20,7 +20,7 @@ def model() -> GPT2:
 
 
 @pytest.fixture(scope="module")
-def tokenizer() -> Tokenizer:
+def tokenizer() -> TextTokenizer:
     return npgpt.load_tokenizer("gpt2")
 
 

@@ -150,6 +150,7 @@ def test_added_words_are_found_in_every_text_the_longest_first(tmp_path):
     special = added("<pad>", 950, special=True)
     write_whole(tmp_path, VOCAB, MERGES, added_tokens=[*words, special])
     tokenizer = tokenizer_from_folder(tmp_path)
+    assert isinstance(tokenizer, Tokenizer)
     a, s = VOCAB["a"], VOCAB["s"]
     assert tokenizer.encode("adogsdogadogss") == [a, 902, 901, a, 902, s]
     assert tokenizer.encode_ordinary("d.g地x") == [903, 900]

@@ -38,7 +38,9 @@ PUBLISHED = {
 
 @pytest.fixture(scope="module")
 def gpt2(data_dir: Path) -> Tokenizer:
-    return tokenizer_from_folder(data_dir / "gpt2-vocab")
+    tokenizer = tokenizer_from_folder(data_dir / "gpt2-vocab")
+    assert isinstance(tokenizer, Tokenizer)
+    return tokenizer
 
 
 def random_texts(rng: np.random.Generator, count: int) -> list[str]:
@@ -145,6 +147,7 @@ def test_a_folder_that_transformers_saved(tmp_path, hf):
     reference.add_special_tokens({"pad_token": "<pad>"})
     reference.save_pretrained(tmp_path / "saved")
     tokenizer = tokenizer_from_folder(tmp_path / "saved")
+    assert isinstance(tokenizer, Tokenizer)
     for text in (CORPUS, "npgpt 地x<pad>the", f"{END_OF_TEXT}the"):
         ids = tokenizer.encode(text, allowed_special="all")
         assert ids == reference(text, add_special_tokens=False)["input_ids"]

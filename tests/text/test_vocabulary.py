@@ -114,6 +114,9 @@ def test_no_vocabulary(folder, missing):
         read_vocabulary(folder)
     with pytest.raises(FileNotFoundError, match="has no vocabulary"):
         read_vocabulary(folder / "nowhere")
+    (folder / "tokenizer.model").touch()
+    with pytest.raises(FileNotFoundError, match=r"transformers makes one of tokenizer\.model"):
+        read_vocabulary(folder)
 
 
 @pytest.mark.parametrize(
@@ -347,7 +350,8 @@ def in_gguf(path, **changes):
         "merges": [" ".join(pair) for pair in in_writing(MERGES)],
         **changes,
     }
-    return write_gguf(path, {f"tokenizer.ggml.{name}": v for name, v in settings.items()}, {})
+    given = {f"tokenizer.ggml.{name}": v for name, v in settings.items() if v is not None}
+    return write_gguf(path, given, {})
 
 
 def test_a_gguf_file_gives_the_ids_of_a_folder(tmp_path, folder):
@@ -369,7 +373,8 @@ def test_the_split_pattern_that_a_gguf_file_names(tmp_path):
 @pytest.mark.parametrize(
     ("changes", "sentence"),
     [
-        ({"model": "llama"}, "tokenizer.ggml.model is 'llama', but npgpt reads byte-level BPE"),
+        ({"model": "bert"}, "tokenizer.ggml.model is 'bert', but npgpt reads 'gpt2', which is"),
+        ({"model": None}, "tokenizer.ggml.model is None, but npgpt reads"),
         ({"pre": "qwen2"}, "tokenizer.ggml.pre is 'qwen2', but npgpt cuts a text as one of gpt-2"),
         ({"tokens": 7}, "tokenizer.ggml.tokens is 7, but must be an array, each of it a text"),
         ({"tokens": ["a", "a"]}, "has the same token twice"),
@@ -386,3 +391,9 @@ def test_a_gguf_vocabulary_that_is_refused(tmp_path, changes, sentence):
 def test_warns_of_add_bos_token_in_a_gguf_file(tmp_path):
     with pytest.warns(UserWarning, match=r"llama\.cpp puts special tokens around every text"):
         npgpt.load_tokenizer(in_gguf(tmp_path / "x.gguf", add_bos_token=True))
+
+
+def test_a_gguf_file_that_does_not_say_how_a_text_is_cut(tmp_path):
+    with pytest.warns(UserWarning, match=r"has no tokenizer\.ggml\.pre: a text is cut as GPT-2's"):
+        ours = npgpt.load_tokenizer(in_gguf(tmp_path / "x.gguf", pre=None))
+    assert ours.encode(CORPUS) == npgpt.load_tokenizer(in_gguf(tmp_path / "y.gguf")).encode(CORPUS)

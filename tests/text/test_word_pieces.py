@@ -115,5 +115,98 @@ def test_a_tokenizer_without_a_mask(tmp_path):
 
 def test_without_the_package_it_is_named(tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "tokenizers", None)
-    with pytest.raises(ImportError, match=r'pip install "npgpt\[bert\]"'):
+    with pytest.raises(ImportError, match=r'pip install "npgpt\[tokenizers\]"'):
         load_word_pieces(write_tiny_bert(tmp_path))
+
+
+def listed(text, **flags):
+    return {"content": text, **dict.fromkeys(("lstrip", "rstrip", "single_word"), False), **flags}
+
+
+ADDED = {
+    "added_tokens.json": lambda n: {"[E1]": n, "New": n + 1},
+    "tokenizer_config.json": lambda n: {
+        "added_tokens_decoder": {
+            f"{n + 1}": listed("New", normalized=True, special=False),
+            f"{n}": listed("[E1]", normalized=False, special=True, lstrip=True),
+        }
+    },
+}
+
+
+@needs_tokenizers
+@pytest.mark.parametrize("file", ADDED)
+@pytest.mark.parametrize("whole", [False, True])
+def test_tokens_that_were_added_are_read(tmp_path, file, whole):
+    folder, n = write_tiny_bert(tmp_path), len(PIECES)
+    if whole:
+        load_word_pieces(folder).tokenizer.save(str(folder / "tokenizer.json"))
+    (folder / file).write_text(json.dumps(ADDED[file](n)), encoding="utf-8")
+    pieces = load_word_pieces(folder)
+    assert pieces.encode("the [E1] new cat")[1:-1] == [5, n, n + 1, 6]
+    (folder / "added_tokens.json").write_text(json.dumps({"[E2]": n + 7}), encoding="utf-8")
+    with pytest.raises(ValueError, match=rf"added_tokens\.json gives '\[E2\]' the id {n + 7}, but"):
+        load_word_pieces(folder)
+
+
+@needs_tokenizers
+@pytest.mark.hf
+@pytest.mark.parametrize("file", ADDED)
+def test_added_tokens_have_the_ids_of_transformers(hf, tmp_path, file):
+    from transformers import BertTokenizer
+
+    folder = write_tiny_bert(tmp_path)
+    (folder / file).write_text(json.dumps(ADDED[file](len(PIECES))), encoding="utf-8")
+    theirs, ours = BertTokenizer.from_pretrained(folder), load_word_pieces(folder)
+    for text in ("the [E1] cat", "the[E1]cat New new news", "[e1] [E1][E1]", TEXT):
+        assert ours.encode(text) == theirs(text).input_ids, text
+
+
+@needs_tokenizers
+def test_spaces_at_the_end_of_a_line_are_no_part_of_a_piece(tmp_path):
+    folder = write_tiny_bert(
+        tmp_path, [f"{piece} \t" if piece == "cat" else piece for piece in PIECES]
+    )
+    assert load_word_pieces(folder).tokenizer.encode("the cat").tokens[1:-1] == ["the", "cat"]
+
+
+@needs_tokenizers
+def test_settings_stand_above_a_tokenizer_json(tmp_path):
+    """As in transformers: here the capitals are kept, which the vocabulary lacks."""
+    folder = write_tiny_bert(tmp_path)
+    load_word_pieces(folder).tokenizer.save(str(folder / "tokenizer.json"))
+    assert load_word_pieces(folder).encode("The cat")[1:-1] == [5, 6]
+    config = folder / "tokenizer_config.json"
+    config.write_text('{"do_lower_case": false, "tokenize_chinese_chars": null}', encoding="utf-8")
+    pieces = load_word_pieces(folder)
+    assert pieces.encode("The cat")[1:-1] == [1, 6]
+    assert pieces.unknown == (1, "[UNK]")
+
+
+@needs_tokenizers
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (
+            lambda t: t["post_processor"]["special_tokens"].pop("[SEP]"),
+            "the package tokenizers fail",
+        ),
+        (lambda t: t["model"]["vocab"].pop("[UNK]"), r"Missing \[UNK\] token"),
+    ],
+)
+def test_what_the_package_fails_at_names_the_file(tmp_path, change, message):
+    folder = write_tiny_bert(tmp_path)
+    content = json.loads(load_word_pieces(folder).tokenizer.to_str())
+    change(content)
+    content["added_tokens"] = [t for t in content["added_tokens"] if t["content"] != "[UNK]"]
+    (folder / "tokenizer.json").write_text(json.dumps(content), encoding="utf-8")
+    with pytest.raises(ValueError, match=rf"tokenizer\.json.*{message}"):
+        load_word_pieces(folder).encode("zzz 猫 [MASK]")
+
+
+@needs_tokenizers
+def test_a_vocabulary_that_is_not_utf_8_is_named(tmp_path):
+    folder = write_tiny_bert(tmp_path)
+    (folder / "vocab.txt").write_bytes(b"[PAD]\n\xff\n")
+    with pytest.raises(ValueError, match=r"vocab\.txt is not UTF-8: invalid start byte at byte 6"):
+        load_word_pieces(folder)

@@ -15,6 +15,7 @@ import npgpt
 from npgpt.files.safetensors_file import write_tensors
 from tests.builders.gguf import llama_file, write_gguf
 from tests.builders.gpt2 import END_OF_TEXT, write_tiny_gpt2
+from tests.builders.vocabularies import write_foreign_llama
 from tests.trace.conftest import write_llama
 
 
@@ -142,3 +143,12 @@ def test_python_m_speaks_utf8(gpt2):
     command = [sys.executable, "-W", "error", "-m", "npgpt.trace", "猫", "--model", str(gpt2)]
     done = subprocess.run(command, capture_output=True, check=True)
     assert "[2 <AB>]" in done.stdout.decode("utf-8")
+
+
+def test_another_kind_of_vocabulary(run, tokenizers, tmp_path):
+    code, out, err = run(write_foreign_llama(tmp_path), "the 狗 sat")
+    assert (code, err) == (0, "")
+    assert out.splitlines()[1:3] == [
+        "<s> the 狗 sat",
+        "0 <s>  1 ␣the  2 ␣  3 <E7>  4 <8B>  5 <97>  [6 ␣sat]",
+    ]

@@ -10,6 +10,7 @@ import pytest
 import npgpt
 from npgpt.files.safetensors_file import read_tensors
 from tests.builders.gpt2 import write_tiny_gpt2
+from tests.builders.vocabularies import write_foreign_llama
 from tests.train.training_runs import SMALL, facts, rows, run, story, write_story
 
 
@@ -79,3 +80,40 @@ def test_a_tuned_model_opens_in_transformers_with_equal_logits(hf, tmp_path, dty
     assert AutoTokenizer.from_pretrained(out)("The fox saw the queen.")["input_ids"] == ids
     stored = {a.dtype.name for a in read_tensors(out / "model.safetensors").values()}
     assert stored == {dtype}
+
+
+def test_a_vocabulary_of_another_kind_is_kept_and_resumed(tokenizers, tmp_path, capsys):
+    """Each text is framed as the vocabulary frames it; the end of text stands between."""
+    folder = write_foreign_llama(tmp_path / "llama")
+    texts = tmp_path / "texts"
+    texts.mkdir()
+    for name in "ab":
+        (texts / f"{name}.txt").write_text(f"the cat {name} sat on the mat. " * 40)
+    out = tmp_path / "out"
+    options = ["--data", texts, "--init", folder, "--batch-size", 2, "--context", 16]
+    options += ["--lr", 1e-3, "--warmup", 0, "--sample-prompt", "the", "--sample-every", 2]
+    assert run("--out", out, *options, "--steps", 2) == 0
+    printed = capsys.readouterr().out
+    assert "sample after step 2\nthe" in printed
+    with np.load(out / "ids.npz") as kept:
+        ids = np.concatenate([kept["ids"], kept["held_out"]]).tolist()
+    ours = npgpt.load_tokenizer(out)
+    assert (out / "tokenizer.json").read_bytes() == (folder / "tokenizer.json").read_bytes()
+    a, b = (ours.encode((texts / f"{name}.txt").read_text()) for name in "ab")
+    assert ids == [*a, 2, *b, 2]
+    assert run("--out", out, "--resume", "--steps", 4) == 0
+    assert npgpt.from_pretrained(out).config.eos_token_id == 2
+
+
+def test_a_model_is_trained_anew_on_a_vocabulary_of_another_kind(tokenizers, tmp_path):
+    folder = write_foreign_llama(tmp_path / "llama")
+    path = tmp_path / "text.txt"
+    path.write_text("the cat sat on the mat. " * 40)
+    out, sizes = tmp_path / "out", ["--n-layer", 1, "--n-head", 1, "--n-embd", 8, "--context", 16]
+    options = ["--vocab-from", folder, "--batch-size", 2, "--sample-every", 0]
+    assert run("--out", out, "--data", path, *options, *sizes, "--steps", 1) == 0
+    config = npgpt.from_pretrained(out).config
+    assert (config.vocab_size, config.eos_token_id) == (
+        max(npgpt.load_tokenizer(out).bytes_of) + 1,
+        2,
+    )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import sys
@@ -106,6 +107,19 @@ def test_marians_vocabulary_is_downloaded_alone(environment, hub, whole):
     hub.add("owner/half", {**whole, "source.spm": b"a"})
     with pytest.raises(FileNotFoundError, match=r"'owner/half' has no target\.spm"):
         find_model("owner/half", files=("spm",))
+
+
+@pytest.mark.parametrize("shared", [True, False])
+def test_a_target_that_is_numbered_apart_is_downloaded_too(environment, hub, shared):
+    files = dict.fromkeys(["source.spm", "target.spm"], b"a")
+    files |= dict.fromkeys(["vocab.json", "target_vocab.json"], b"{}")
+    config = json.dumps({"share_encoder_decoder_embeddings": shared}).encode()
+    hub.add("owner/marian", {**files, "config.json": config})
+    folder = find_model("owner/marian", files=("spm",))
+    assert (folder / "target_vocab.json").is_file() is not shared
+    del files["target_vocab.json"]
+    hub.add("owner/one", {**files, "config.json": config})
+    assert find_model("owner/one", files=("spm",)).is_dir()
 
 
 def test_a_vocabulary_is_downloaded_alone(environment, hub, whole):

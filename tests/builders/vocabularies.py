@@ -1,0 +1,198 @@
+"""Vocabularies of other kinds than GPT-2's, trained on a few lines, and texts that are hard."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from tests.builders.gguf import llama_file, write_gguf
+from tests.builders.llama import random_llama
+
+LINES = [
+    "Once upon a time there was a little cat who sat on the mat.",
+    "The old king walked to the river, and the dog ran after him.",
+    "  indented  twice,\n\tand a tab; naïve café, Ondřej Čertík.",
+    "猫坐在垫子上。 The end, 1000 and 2000!",
+]
+HARD = [
+    *(
+        "",
+        " ",
+        "  ",
+        "\n",
+        "\t \n\n",
+        " a",
+        "a ",
+        "  a  b  ",
+        "▁",
+        " ▁a▁",
+        "\x00",
+        "\x1b[31m",
+        "\x7f",
+    ),
+    *(
+        "😁",
+        "👩‍👩‍👧‍👦",
+        "e\u0301",
+        "\u0301",
+        "क्षि",
+        "ﬁ",
+        "Å",
+        "\u200b\u200d",
+        "\ufeff",
+        "\ufffd",
+        "地",
+    ),
+    *("<s>", "</s> a", "a<unk>b", "<0x41>", "[UNK] the", "aaaaaaaaaaaaaaaaaaaaa", "\r\n", "\u2028"),
+]
+
+
+def hard_texts(rng: np.random.Generator, count: int = 500) -> list[str]:
+    """`HARD`, then random mixes of words, tricky characters, and all of Unicode."""
+    words = " ".join(LINES).split(" ")
+    made = []
+    for n in range(count - len(HARD)):
+        kinds: tuple[list[str], ...] = (
+            [f"{word} " for word in words],
+            [*" \n\t", "  ", *HARD],
+            [chr(c) for c in rng.integers(0x20, 0xD800, 40)],
+            [chr(c) for c in rng.integers(0xE000, 0x110000, 40)],
+        )
+        parts = [kinds[k] for k in rng.integers(0, (2, 4)[n % 2], size=12)]
+        made.append("".join(str(rng.choice(kind)) for kind in parts))
+    return [*HARD, *made]
+
+
+def byte_fallback(**framing: Any) -> Any:
+    """As of Llama 2: BPE without split, spaces as ▁, one in front, bytes for what is missing."""
+    from tokenizers import Tokenizer, decoders, models, normalizers, trainers
+
+    tokenizer = Tokenizer(models.BPE(unk_token="<unk>", fuse_unk=True, byte_fallback=True))
+    tokenizer.normalizer = normalizers.Sequence(
+        [normalizers.Prepend("▁"), normalizers.Replace(" ", "▁")]
+    )
+    tokenizer.decoder = decoders.Sequence(
+        [
+            *(decoders.Replace("▁", " "), decoders.ByteFallback(), decoders.Fuse()),
+            decoders.Strip(" ", 1, 0),
+        ]
+    )
+    marks = ["<unk>", "<s>", "</s>"]
+    trainer = trainers.BpeTrainer(vocab_size=150, show_progress=False)
+    tokenizer.train_from_iterator([w for line in LINES for w in line.split(" ")], trainer)
+    content = json.loads(tokenizer.to_str())
+    learned = sorted(content["model"]["vocab"], key=content["model"]["vocab"].__getitem__)
+    tokens = [*marks, *(f"<0x{byte:02X}>" for byte in range(256)), *learned]
+    content["model"]["vocab"] = {token: n for n, token in enumerate(tokens)}
+    return with_marks(Tokenizer.from_str(json.dumps(content)), marks, **framing)
+
+
+def word_level(**framing: Any) -> Any:
+    """Words and signs, cut at spaces, which are lost."""
+    from tokenizers import Tokenizer, models, pre_tokenizers, trainers
+
+    tokenizer = Tokenizer(models.WordLevel(unk_token="<unk>"))
+    tokenizer.pre_tokenizer = pre_tokenizers.Whitespace()
+    marks = ["<unk>", "<s>", "</s>"]
+    trainer = trainers.WordLevelTrainer(special_tokens=marks, show_progress=False)
+    tokenizer.train_from_iterator(LINES, trainer)
+    return with_marks(tokenizer, marks, **framing)
+
+
+def unigram(**framing: Any) -> Any:
+    """As of T5 and XLNet: NFKC, runs of spaces as one, pieces of the best sum of scores."""
+    from tokenizers import Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers, trainers
+
+    tokenizer = Tokenizer(models.Unigram())
+    tokenizer.normalizer = normalizers.Sequence(
+        [normalizers.NFKC(), normalizers.Replace(Regex(" {2,}"), " ")]
+    )
+    tokenizer.pre_tokenizer = pre_tokenizers.Metaspace()
+    tokenizer.decoder = decoders.Metaspace()
+    marks = ["<unk>", "<s>", "</s>"]
+    trainer = trainers.UnigramTrainer(
+        vocab_size=120, special_tokens=marks, unk_token="<unk>", show_progress=False
+    )
+    tokenizer.train_from_iterator(LINES, trainer)
+    return with_marks(tokenizer, marks, **framing)
+
+
+def characters(**framing: Any) -> Any:
+    """BPE without merges: one token a character; nothing for one that is not there."""
+    from tokenizers import Tokenizer, decoders, models
+
+    letters = sorted(set("".join(LINES)))
+    tokenizer = Tokenizer(models.BPE({letter: n for n, letter in enumerate(letters)}, []))
+    tokenizer.decoder = decoders.Fuse()
+    tokenizer.add_special_tokens(["<unk>", "<s>", "</s>"])
+    return with_marks(tokenizer, [], **framing)
+
+
+KINDS: dict[str, Callable[..., Any]] = {
+    "byte_fallback": byte_fallback,
+    "word_level": word_level,
+    "unigram": unigram,
+}
+
+
+def with_marks(tokenizer: Any, marks: list[str], *, start: bool = True, end: bool = False) -> Any:
+    """The tokenizer with special tokens, and <s>, </s> around every text if asked for."""
+    from tokenizers import processors
+
+    tokenizer.add_special_tokens(marks)
+    pieces = ["<s>"] * start + ["$A"] + ["</s>"] * end
+    ids = [(mark, tokenizer.token_to_id(mark)) for mark in ("<s>", "</s>")]
+    tokenizer.post_processor = processors.TemplateProcessing(single=pieces, special_tokens=ids)
+    return tokenizer
+
+
+def write_foreign(folder: Path, tokenizer: Any, **config: Any) -> Path:
+    """tokenizer.json, and tokenizer_config.json as transformers writes it for such."""
+    folder.mkdir(parents=True, exist_ok=True)
+    tokenizer.save(str(folder / "tokenizer.json"))
+    marks = {"bos_token": "<s>", "eos_token": "</s>", "unk_token": "<unk>"}
+    settings = {"tokenizer_class": "PreTrainedTokenizerFast", **marks, **config}
+    (folder / "tokenizer_config.json").write_text(json.dumps(settings), encoding="utf-8")
+    return folder
+
+
+def scored_pieces() -> dict[str, Any]:
+    """`byte_fallback` as a `.gguf` file has it: settings after "tokenizer.ggml."."""
+    content = json.loads(byte_fallback().to_str())["model"]
+    made = {"".join(pair): -float(n) for n, pair in enumerate(content["merges"])}
+    tokens = [*sorted(content["vocab"], key=content["vocab"].__getitem__), "[INST]"]
+    kinds = {"<unk>": 2, "<s>": 3, "</s>": 3, "[INST]": 4}
+    return {
+        "model": "llama",
+        "pre": "default",
+        "tokens": tokens,
+        "scores": [made.get(token, -1000.0 - n) for n, token in enumerate(tokens)],
+        "token_type": [kinds.get(t, 6 if t.startswith("<0x") else 1) for t in tokens],
+        "bos_token_id": 1,
+        "eos_token_id": 2,
+        "unknown_token_id": 0,
+    }
+
+
+def write_foreign_llama(folder: Path, make: Callable[..., Any] = byte_fallback) -> Path:
+    """A checkpoint with such a vocabulary: context 64, <s> begins a text, </s> ends it."""
+    tokenizer = make()
+    _llama(tokenizer.get_vocab_size()).save_pretrained(folder)
+    return write_foreign(folder, tokenizer)
+
+
+def write_llama_gguf(path: Path, **changes: Any) -> Path:
+    """The same kind of model in a `.gguf` file, `scored_pieces` with it."""
+    pieces = {**scored_pieces(), **changes}
+    settings, tensors = llama_file(_llama(len(pieces["tokens"])))
+    settings |= {f"tokenizer.ggml.{name}": value for name, value in pieces.items()}
+    return write_gguf(path, settings, tensors)
+
+
+def _llama(size: int) -> Any:
+    sizes = {"vocab_size": size, "max_position_embeddings": 64, "bos_token_id": 1}
+    return random_llama(np.random.default_rng(3), np.float32, **sizes, eos_token_id=2)
