@@ -52,7 +52,9 @@ def run(prog: str, main: Callable[[Sequence[str]], int], argv: Sequence[str] | N
             return 0
         except (ValueError, OSError, ImportError) as error:
             _say(f"{prog}: error: {error}")
-            return EXIT_BAD_INPUT
+        except MemoryError as error:
+            _say(f"{prog}: error: the memory does not suffice ({error or 'none is left'}).")
+        return EXIT_BAD_INPUT
 
 
 def new_parser(prog: str, description: str, **more: Any) -> argparse.ArgumentParser:
@@ -94,7 +96,7 @@ def parse_ids(text: str) -> list[int]:
         return [int(word) for word in words]
     except ValueError:
         raise ValueError(
-            f"ids must be whole numbers separated by spaces or commas, but are {text!r}."
+            f"ids must be whole numbers separated by spaces or commas, but are {text!r:.60}."
         ) from None
 
 

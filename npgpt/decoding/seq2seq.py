@@ -19,6 +19,7 @@ from npgpt.ops.softmax import log_softmax
 
 CrossKV = list[tuple[np.ndarray, np.ndarray]]  # of every decoder layer
 
+MOST_BEAMS = 1000  # each has a past of its own, and scores for the whole vocabulary
 WORTHLESS = -1e9  # the score of a beam that is not there; finite, so that sums of it compare
 
 
@@ -122,6 +123,8 @@ def _search_settings(
     for name, value in (("max_new_tokens", max_new_tokens), ("num_beams", num_beams)):
         if type(value) is not int or value < 1:
             raise ValueError(f"{name} must be a whole number of at least 1, but is {value!r}.")
+    if num_beams > MOST_BEAMS:
+        raise ValueError(f"num_beams must be at most {MOST_BEAMS}, but is {num_beams}.")
     early_stopping = config.early_stopping if early_stopping is None else early_stopping
     if early_stopping not in (True, False, "never"):
         raise ValueError(

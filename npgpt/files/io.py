@@ -11,6 +11,9 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
+MOST_DIGITS = 40  # tokenizer_config.json has 31 of them for "any length"; ids and sizes far less
+MOST_LEVELS = 64
+
 
 @contextlib.contextmanager
 def replacing(*paths: Path, gone: Sequence[Path] = ()) -> Iterator[list[Path]]:
@@ -54,18 +57,43 @@ def clear_litter(folder: Path) -> None:
 
 
 def parse_json(raw: bytes, where: str) -> Any:
-    """The value of a JSON text; ValueError, naming `where`, if it is none or has a key twice."""
+    """The value of a JSON text.
+
+    An integer of more than `MOST_DIGITS` becomes a float, so that whoever reads it refuses it by
+    its name. Raises ValueError, naming `where`, for a text that is no JSON, has a key twice, or is
+    nested deeper than `MOST_LEVELS`.
+    """
     try:
-        return json.loads(raw, object_pairs_hook=_without_duplicates)
+        value = json.loads(raw, object_pairs_hook=_without_duplicates, parse_int=_integer)
+        _check_levels(value)
     except (ValueError, RecursionError) as error:
         raise ValueError(f"{where} is not valid JSON ({error}).") from error
+    return value
+
+
+def _integer(digits: str) -> int | float:
+    return int(digits) if len(digits) <= MOST_DIGITS else float(digits)
+
+
+def _check_levels(value: Any) -> None:
+    """Level by level, since whoever calls itself for each level is what deep nesting ends."""
+    level = [value]
+    for _ in range(MOST_LEVELS):
+        level = [
+            child
+            for each in level
+            if isinstance(each, (dict, list))
+            for child in (each.values() if isinstance(each, dict) else each)
+        ]
+    if any(isinstance(each, (dict, list)) for each in level):
+        raise ValueError(f"its values lie more than {MOST_LEVELS} deep in each other")
 
 
 def _without_duplicates(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     table = dict(pairs)
     if len(table) != len(pairs):
         (twice, _), *_ = Counter(key for key, _ in pairs).most_common(1)
-        raise ValueError(f"the key {twice!r} stands there twice")
+        raise ValueError(f"the key {twice!r:.80} stands there twice")
     return table
 
 

@@ -44,7 +44,7 @@ def load_bert(
     folder = Path(folder)
     path = folder / "config.json"
     config = BERTConfig.from_dict(read_raw_config(path), str(path))
-    stored = find_tensors(folder, LAYOUT)
+    stored = find_tensors(folder, LAYOUT, config)
     found, tied = stored.entries, config.tie_word_embeddings
     # An untied head reads the decoder's own bias; the other one, where it is stored, has no effect.
     if DECODER_BIAS in found and (BIAS not in found or not tied):

@@ -61,7 +61,7 @@ def load_checkpoint(
     folder = Path(folder)
     path = folder / "config.json"
     config = GPT2Config.from_dict(read_raw_config(path), str(path))
-    stored = find_tensors(folder, LAYOUT)
+    stored = find_tensors(folder, LAYOUT, config)
     _check_one_prefix(stored)
     rows = stored_rows(stored, TABLE, config, "vocab_size", padded=True)
     config = replace(config, n_positions=stored_rows(stored, POSITIONS, config, "n_positions"))
