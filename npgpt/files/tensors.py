@@ -146,7 +146,7 @@ def load_params(
     for name, copy in copies.items():
         if name in entries:
             _check_copy(name, read_tensor(entries[name]), copy, params, source)
-    _warn_of_broken(params, source)
+    warn_of_broken(params, source)
     return params
 
 
@@ -225,7 +225,8 @@ def _check_copy(
         )
 
 
-def _warn_of_broken(params: Mapping[str, np.ndarray], source: Path) -> None:
+def warn_of_broken(params: Mapping[str, np.ndarray], source: Path) -> None:
+    """Warn of the parameters that hold NaN or infinite values, by name."""
     # min and max are NaN where any value is, and need no second array.
     if broken := [n for n, a in params.items() if not np.isfinite([a.min(), a.max()]).all()]:
         warnings.warn(

@@ -107,6 +107,6 @@ def model_type(place: Path) -> str:
     kind = read_raw_config(path).get("model_type", "gpt2")
     if kind not in list(MODEL_TYPES):  # a list takes any JSON value
         raise ValueError(
-            f"{path}: model_type is {kind!r}, but npgpt knows {', '.join(MODEL_TYPES)}."
+            f"{path}: model_type is {kind!r:.60}, but npgpt knows {', '.join(MODEL_TYPES)}."
         )
     return str(kind)

@@ -17,7 +17,7 @@ import numpy as np
 from npgpt.files.checkpoint import shortened
 from npgpt.files.gguf_reader import Header, read_gguf_header, read_gguf_tensor
 from npgpt.files.kinds import NonNegative, Size, check_kinds
-from npgpt.files.tensors import Layout, Shapes
+from npgpt.files.tensors import Layout, Shapes, warn_of_broken
 from npgpt.models.common import Params
 from npgpt.models.gpt2.checkpoint import OUT_IN as GPT2_LAYOUT
 from npgpt.models.gpt2.config import GPT2Config
@@ -79,7 +79,8 @@ def load_gguf(path: Path, dtype: np.dtype) -> tuple[LlamaConfig | GPT2Config, Pa
     """The configuration of the Llama or GPT-2 in a `.gguf` file, and its parameters in `dtype`.
 
     Raises FileNotFoundError; ValueError for another architecture, settings or tensors missing or
-    that do not fit; ImportError where packed weights need the package `gguf`.
+    that do not fit; ImportError where packed weights need the package `gguf`. Warns of
+    values that are not finite.
     """
     header = read_gguf_header(path)
     config = gguf_config(header)
@@ -141,6 +142,7 @@ def _params(
             )
         param = read_gguf_tensor(header, stored[name])
         params[name] = np.array(param.T if is_matrix else param, dtype, order="C")
+    warn_of_broken(params, header.path)
     return params
 
 
