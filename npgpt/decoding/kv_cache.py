@@ -19,17 +19,9 @@ class KVCache:
         shape: tuple[int, ...],
         dtype: np.dtype[np.floating],
     ) -> None:
-        """Allocate room for `shape` = (*batch, H, capacity, d_h) in each of `n_layer` blocks.
-
-        Raises ValueError where the memory does not suffice.
-        """
-        try:
-            self.keys = [np.empty(shape, dtype) for _ in range(n_layer)]
-            self.values = [np.empty(shape, dtype) for _ in range(n_layer)]
-        except (MemoryError, ValueError):
-            raise ValueError(
-                f"there is no memory for the keys and values of {shape[-2]} tokens; ask for fewer."
-            ) from None
+        """Allocate room for `shape` = (*batch, H, capacity, d_h) in each of `n_layer` blocks."""
+        self.keys = [np.empty(shape, dtype) for _ in range(n_layer)]
+        self.values = [np.empty(shape, dtype) for _ in range(n_layer)]
         self.length = 0  # positions that every block has filled
 
     @property

@@ -19,8 +19,6 @@ from npgpt.ops.softmax import log_softmax
 
 CrossKV = list[tuple[np.ndarray, np.ndarray]]  # of every decoder layer
 
-MOST_BEAMS = 1000  # each has a past of its own, and scores for the whole vocabulary
-MOST_PENALTY = 50  # to this power the length of any text is a float
 WORTHLESS = -1e9  # the score of a beam that is not there; finite, so that sums of it compare
 
 
@@ -124,14 +122,6 @@ def _search_settings(
     for name, value in (("max_new_tokens", max_new_tokens), ("num_beams", num_beams)):
         if type(value) is not int or value < 1:
             raise ValueError(f"{name} must be a whole number of at least 1, but is {value!r}.")
-    if num_beams > MOST_BEAMS:
-        raise ValueError(f"num_beams must be at most {MOST_BEAMS}, but is {num_beams}.")
-    length_penalty = config.length_penalty if length_penalty is None else length_penalty
-    if not -MOST_PENALTY <= length_penalty <= MOST_PENALTY:
-        raise ValueError(
-            f"length_penalty must be between -{MOST_PENALTY} and {MOST_PENALTY}, but is "
-            f"{length_penalty!r:.60}."
-        )
     early_stopping = config.early_stopping if early_stopping is None else early_stopping
     if early_stopping not in (True, False, "never"):
         raise ValueError(
@@ -140,7 +130,7 @@ def _search_settings(
     return Settings(
         max_new_tokens,
         num_beams,
-        float(length_penalty),
+        config.length_penalty if length_penalty is None else length_penalty,
         early_stopping,
         use_cache,
         as_ids(config.eos_token_id),

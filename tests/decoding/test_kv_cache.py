@@ -94,9 +94,3 @@ def test_the_attention_mask_covers_cached_tokens_too(rng) -> None:
     model([1, 2], kv=kv)
     with pytest.raises(ValueError, match=r"attention_mask has shape \[1\], but .* want \[3\]"):
         model([3], [1], kv)
-
-
-@pytest.mark.parametrize("capacity", [10**12, 2**62, 10**30])
-def test_more_tokens_than_the_memory_holds(capacity) -> None:
-    with pytest.raises(ValueError, match=f"no memory for the keys and values of {capacity} tokens"):
-        KVCache(2, (2, capacity, 64), np.dtype(np.float64))
