@@ -98,8 +98,9 @@ def pairs(args: argparse.Namespace, folder: str) -> list[dict[str, Any]]:
                 "least": min(seconds),
                 "most": max(seconds),
                 "measured": len(seconds),
-                "peak": max(result["peak"] for result in results),
             }
+            if all(result["peak"] for result in results):
+                row[program]["peak"] = max(result["peak"] for result in results)
         for exe in args.llm_c:
             if f"train {' '.join(re.findall(r'[0-9]+', Path(exe).name)[-2:])}" == work:
                 seconds = llm_c(exe)

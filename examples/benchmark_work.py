@@ -9,7 +9,6 @@ FOLDER holds the model that all programs load; PICOGPT is a checkout of picoGPT.
 from __future__ import annotations
 
 import json
-import resource
 import sys
 import time
 from collections.abc import Callable
@@ -135,6 +134,16 @@ PROGRAMS: dict[str, Callable[..., Step]] = {
 }
 
 
+def peak_memory() -> int | None:
+    """The most bytes that this process had; None on Windows, where Python cannot tell."""
+    try:
+        import resource
+    except ImportError:
+        return None
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    return peak * (1 if sys.platform == "darwin" else 1024)  # bytes there, kibibytes elsewhere
+
+
 def main(work: str, program: str, folder: str, repeats: str, *checkout: str) -> None:
     name, *numbers = work.split()
     step = PROGRAMS[program](name, [int(n) for n in numbers], str(Path(folder)), *checkout)
@@ -145,9 +154,7 @@ def main(work: str, program: str, folder: str, repeats: str, *checkout: str) -> 
         step()
         seconds.append(time.perf_counter() - start)
     done = time.time()
-    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    scale = 1 if sys.platform == "darwin" else 1024  # bytes there, kibibytes elsewhere
-    print(json.dumps({"seconds": seconds, "peak": peak * scale, "done": done}))
+    print(json.dumps({"seconds": seconds, "peak": peak_memory(), "done": done}))
 
 
 if __name__ == "__main__":

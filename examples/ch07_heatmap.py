@@ -2,7 +2,7 @@
 
 Finds by itself the head that looks most at the previous token, and the head by which one token
 looks most at another (--from it --to cat). --out FILE draws both, or --layer and --head, with
-matplotlib (pip install 'npgpt[plot]').
+matplotlib (pip install "npgpt[plot]").
 """
 
 from __future__ import annotations

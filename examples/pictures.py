@@ -2,7 +2,7 @@
 
     python examples/pictures.py FOLDER [--model MODEL]
 
-Needs matplotlib (pip install 'npgpt[plot]'). The picture of heads is ch07_heatmap.py's.
+Needs matplotlib (pip install "npgpt[plot]"). The picture of heads is ch07_heatmap.py's.
 """
 
 from __future__ import annotations

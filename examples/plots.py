@@ -29,7 +29,7 @@ def pyplot() -> Any:
     try:
         import matplotlib
     except ImportError:
-        raise ImportError("pictures need matplotlib: pip install 'npgpt[plot]'") from None
+        raise ImportError('pictures need matplotlib: pip install "npgpt[plot]"') from None
     matplotlib.use("Agg")
     from matplotlib import font_manager, pyplot
 

@@ -13,10 +13,9 @@ from typing import Any
 
 import numpy as np
 
-from npgpt.cli import EXIT_INTERRUPTED, left, width
+from npgpt.cli import EXIT_INTERRUPTED, left, reader_has_gone, width
 
 WIDTH = 98
-QUIET = {KeyboardInterrupt: EXIT_INTERRUPTED, BrokenPipeError: 0}  # as `npgpt.cli.run` has them
 
 if hasattr(sys.stdout, "reconfigure"):
     # Chinese names and √, whatever the locale; a reader that has gone away shows at the next line.
@@ -24,9 +23,10 @@ if hasattr(sys.stdout, "reconfigure"):
 
 
 def end(kind: type[BaseException], error: BaseException, trace: Any) -> None:
-    """What Python calls with an exception that nothing caught: a traceback, unless in `QUIET`."""
-    if kind in QUIET:
-        os._exit(QUIET[kind])  # not sys.exit, which would write what is left to the closed pipe
+    """What Python calls with an exception that nothing caught; quiet where `npgpt.cli.run` is."""
+    if kind is KeyboardInterrupt or reader_has_gone(error):
+        # Not sys.exit, which would write what is left to the closed pipe.
+        os._exit(EXIT_INTERRUPTED if kind is KeyboardInterrupt else 0)
     sys.__excepthook__(kind, error, trace)
 
 

@@ -4,7 +4,7 @@
 
 A minute or two, with the paper's recipe in small: post-norm, sinusoids, label smoothing, its
 learning rate. Then it translates numbers that it has never seen, and shows where the decoder looks
-in the source. --out draws that, with matplotlib (pip install 'npgpt[plot]').
+in the source. --out draws that, with matplotlib (pip install "npgpt[plot]").
 """
 
 from __future__ import annotations

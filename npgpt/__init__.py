@@ -18,13 +18,28 @@ To read: `ops/` first, one operation a file; then `layers/`, what is made of the
 from __future__ import annotations
 
 import os
+import signal
 import sys
+import warnings
 from typing import TYPE_CHECKING
 
+if sys.argv[:1] == ["-m"] and "-m" in sys.orig_argv:  # which module, sys.argv does not say yet
+    _program = sys.orig_argv[sys.orig_argv.index("-m") + 1].partition(".")[0]
+else:
+    _program = os.path.basename("".join(sys.argv[:1])).partition(".")[0]  # noqa: PTH119
+if _program == "npgpt" and signal.getsignal(signal.SIGINT) is signal.default_int_handler:
+    # Ctrl-C during the imports of a command ends it, without a traceback, until `cli.run` takes
+    # over. A program that imports npgpt is left alone.
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
 if "numpy" not in sys.modules:
     # OpenBLAS's threads stay awake for 2^20 clock cycles after a product. It is read when NumPy is
     # imported; where NumPy came first, `npgpt/ops/threads.py`, which needs it, does without.
     os.environ.setdefault("OPENBLAS_THREAD_TIMEOUT", "20")
+if sys.platform == "darwin":
+    # Apple's Accelerate makes NumPy warn of what did not happen (numpy#28687). Whether a result is
+    # finite is checked where it matters.
+    _SPURIOUS = ".* encountered in (matmul|dot|vecdot)"
+    warnings.filterwarnings("ignore", _SPURIOUS, RuntimeWarning, r"npgpt\.")
 
 from npgpt.models.auto import from_pretrained
 from npgpt.models.bert.config import BERTConfig

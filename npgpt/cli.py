@@ -1,4 +1,6 @@
-"""What all commands share: UTF-8 streams, one sentence instead of a traceback, quiet endings.
+"""What all commands share: UTF-8 texts, one sentence instead of a traceback, quiet endings.
+
+What a file says may be shown on a terminal, which must not obey it: see `escaped`.
 
 Tables, too, with columns of a terminal, where a Chinese character or an emoji takes two; those of
 ambiguous width count as one.
@@ -7,13 +9,19 @@ ambiguous width count as one.
 from __future__ import annotations
 
 import argparse
+import codecs
+import contextlib
 import ctypes
+import errno
+import io
 import os
+import signal
 import sys
 import unicodedata
 import warnings
 from collections.abc import Callable, Sequence
-from typing import Any
+from pathlib import Path
+from typing import Any, TextIO
 
 import numpy as np
 
@@ -23,6 +31,10 @@ EXIT_INTERRUPTED = 130
 DEFAULT_MODEL = "weights/tales"  # ships with npgpt
 GAP = "  "  # between two columns
 DTYPES: dict[str, type[np.floating[Any]]] = {"float32": np.float32, "float64": np.float64}
+# What a terminal obeys instead of showing it: C0 but tab and line end, DEL, C1; and the characters
+# that turn the direction of what is written after them. As in JSON, which so stays JSON.
+CONTROLS = {*range(0x20), *range(0x7F, 0xA0), *range(0x202A, 0x202F), *range(0x2066, 0x206A)}
+ESCAPES = {code: f"\\u{code:04x}" for code in CONTROLS - {ord("\t"), ord("\n")}}
 # Parameters of glibc's mallopt, from its malloc.h.
 M_TRIM_THRESHOLD, M_TOP_PAD, M_MMAP_THRESHOLD = -1, -2, -3
 
@@ -31,30 +43,52 @@ def run(prog: str, main: Callable[[Sequence[str]], int], argv: Sequence[str] | N
     """Call `main` with the arguments and turn what may go wrong into an exit code.
 
     Bad input (ValueError, OSError, ImportError): its sentence on stderr, exit 2. Ctrl-C: exit 130.
-    A reader that has gone away (`| head`): quiet, exit 0. Text is UTF-8 whatever the locale.
+    A reader that has gone away (`| head`): quiet, exit 0. Output is UTF-8 whatever the locale, and
+    `escaped` where it goes to a terminal.
     """
     keep_freed_memory()
-    for stream in (sys.stdin, sys.stdout, sys.stderr):
+    sys.stdout, sys.stderr = sys.stdout or _nowhere(), sys.stderr or _nowhere()
+    for stream in (sys.stdout, sys.stderr):
         if hasattr(stream, "reconfigure"):
             stream.reconfigure(encoding="utf-8", errors="replace")
-    arguments = [_as_utf8(a) for a in (sys.argv[1:] if argv is None else argv)]
-    with warnings.catch_warnings():
+    arguments = sys.argv[1:] if argv is None else argv
+    showwarning = warnings.showwarning  # free-threaded Python's catch_warnings leaves it alone
+    with (
+        warnings.catch_warnings(),
+        np.errstate(invalid="ignore"),  # inf - inf: whoever read the weights has said more
+        contextlib.redirect_stdout(_safe(sys.stdout)),
+        contextlib.redirect_stderr(_safe(sys.stderr, start="\r")),  # where a progress bar begins
+    ):
         warnings.showwarning = lambda message, *_, **__: _say(f"{prog}: warning: {message}")
         try:
+            if signal.getsignal(signal.SIGINT) is signal.SIG_DFL:  # by `npgpt/__init__.py`
+                signal.signal(signal.SIGINT, signal.default_int_handler)
             code = main(arguments)
             sys.stdout.flush()
             return code
         except KeyboardInterrupt:
             return EXIT_INTERRUPTED
-        except BrokenPipeError:
-            # Python flushes stdout once more at exit; let that go nowhere.
-            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-            return 0
         except (ValueError, OSError, ImportError) as error:
+            if reader_has_gone(error):
+                # Python flushes stdout once more at exit; let that go nowhere.
+                os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+                return 0
             _say(f"{prog}: error: {error}")
+            return EXIT_BAD_INPUT
         except MemoryError as error:
             _say(f"{prog}: error: the memory does not suffice ({error or 'none is left'}).")
-        return EXIT_BAD_INPUT
+            return EXIT_BAD_INPUT
+        finally:
+            warnings.showwarning = showwarning
+
+
+def reader_has_gone(error: BaseException) -> bool:
+    """Whether what is printed has no reader any more, as at `| head`."""
+    if isinstance(error, BrokenPipeError):
+        return True
+    # Windows calls it an invalid argument (cpython#79935), as it does a path, which it then names.
+    invalid = isinstance(error, OSError) and error.errno == errno.EINVAL and error.filename is None
+    return invalid and sys.platform == "win32"
 
 
 def new_parser(prog: str, description: str, **more: Any) -> argparse.ArgumentParser:
@@ -74,15 +108,56 @@ def add_model(
     add("--dtype", choices=DTYPES, default="float32")
 
 
+def add_text(parser: argparse.ArgumentParser, help: str, name: str = "text") -> None:
+    """The text that a command reads, which may be left out."""
+    help += '; "-" reads stdin'
+    parser.add_argument(name, nargs="?", type=text, metavar=name.upper(), help=help)
+
+
 def check_text_or_ids(text: str | None, ids: str | None, what: str = "text") -> None:
     """ValueError unless exactly one of the two is given."""
     if (text is None) == (ids is None):
         raise ValueError(f'give either a {what} ("-" reads it from stdin) or --ids.')
 
 
+def text(argument: str) -> str:
+    """`type` of an argument that is a text: as the locale has it, or else UTF-8.
+
+    A path stays as it is: what the locale cannot read of it goes back to the system as it came.
+    """
+    with contextlib.suppress(UnicodeEncodeError):
+        argument.encode()  # what the locale could not read is there as lone surrogates
+        return argument
+    try:
+        return os.fsencode(argument).decode()
+    except UnicodeError:
+        raise argparse.ArgumentTypeError(
+            f"{argument!r} is not {sys.getfilesystemencoding()}, nor UTF-8: set the locale to what "
+            "the terminal writes, or convert it."
+        ) from None
+
+
 def text_or_stdin(given: str) -> str:
-    """The argument itself, or all of stdin for "-"."""
-    return sys.stdin.read() if given == "-" else given
+    """The argument itself, or all of stdin for "-".
+
+    That is UTF-8, as files are whatever the locale, with or without a byte order mark; else what
+    the locale says, as `echo` writes on a Chinese Windows.
+
+    Raises ValueError for bytes that are neither.
+    """
+    if given != "-":
+        return given
+    if sys.stdin is None:
+        raise ValueError('stdin is closed, so there is nothing to read for "-".')
+    raw = sys.stdin.buffer.read().removeprefix(codecs.BOM_UTF8)
+    encodings = dict.fromkeys(("utf-8", sys.stdin.encoding.lower()))
+    for encoding in encodings:
+        with contextlib.suppress(UnicodeDecodeError):
+            found = io.TextIOWrapper(io.BytesIO(raw), encoding).read()  # with \r\n made \n
+            if encoding != "utf-8":
+                warnings.warn(f"stdin is not UTF-8: read as {encoding}.", stacklevel=2)
+            return found
+    raise ValueError(f"stdin is not {', nor '.join(encodings)}: convert it to UTF-8.")
 
 
 def parse_ids(text: str) -> list[int]:
@@ -116,10 +191,36 @@ def keep_freed_memory() -> bool:
     mallopt = getattr(ctypes.CDLL(None), "mallopt", None)
     if mallopt is None:
         return False
-    mallopt(M_MMAP_THRESHOLD, 2**31 - 1)
+    # glibc before 2.35 takes no more than 32 MiB, and would still not choose for itself any more.
+    if not (mallopt(M_MMAP_THRESHOLD, 2**31 - 1) or mallopt(M_MMAP_THRESHOLD, 1 << 25)):
+        return False
     mallopt(M_TRIM_THRESHOLD, 2**31 - 1)
     mallopt(M_TOP_PAD, 1 << 24)
     return True
+
+
+def escaped(text: str) -> str:
+    r"""The text with what a terminal would obey as \u001b and the like; lines and tabs stay."""
+    return text.translate(ESCAPES)
+
+
+class _Terminal:
+    """A terminal's stream whose `write` escapes, but for the `start` of what is written."""
+
+    def __init__(self, stream: TextIO, start: str) -> None:
+        self._stream, self._start = stream, start
+
+    def write(self, text: str) -> int:
+        start = self._start if text.startswith(self._start) else ""
+        self._stream.write(start + escaped(text.removeprefix(start)))
+        return len(text)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._stream, name)
+
+
+def _safe(stream: TextIO | None, start: str = "") -> Any:
+    return stream if stream is None or not stream.isatty() else _Terminal(stream, start)
 
 
 def width(text: str) -> int:
@@ -178,12 +279,9 @@ def filled(words: Sequence[str], columns: int, gap: int = 2) -> list[list[str]]:
     return lines
 
 
-def _as_utf8(argument: Any) -> str:
-    # Under a C locale, bytes above 127 arrive as surrogates; os.fsencode gives the bytes back.
-    try:
-        return os.fsencode(argument).decode("utf-8", errors="replace")
-    except UnicodeEncodeError:
-        return str(argument)
+def _nowhere() -> TextIO:
+    """In place of a stream that is closed (`>&-`)."""
+    return Path(os.devnull).open("w")
 
 
 def _say(sentence: str) -> None:

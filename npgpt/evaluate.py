@@ -23,6 +23,7 @@ from npgpt import cli
 from npgpt.decoding.causal import end_of_text_ids
 from npgpt.models.auto import find_supported, from_pretrained
 from npgpt.ops.cross_entropy import cross_entropy_forward
+from npgpt.ops.softmax import check_logits
 from npgpt.text.corpus import read_text, text_files
 
 PROG = "npgpt.evaluate"
@@ -102,7 +103,7 @@ def sliding_nats(
         progress: called with the number of predictions that a batch has added.
 
     Raises:
-        ValueError: fewer than two ids.
+        ValueError: fewer than two ids; logits that are not finite.
     """
     if len(ids) < 2:
         raise ValueError("a text of a single token has nothing to predict; give a longer one.")
@@ -117,6 +118,7 @@ def sliding_nats(
         ignored = np.arange(T) < np.array([[first - start] for start, _, first in batch])
         targets = np.where(ignored, -100, targets)[:, T - counted :]
         logits = logits_of(inputs)
+        check_logits(logits)
         size = max(1, LOGITS_AT_ONCE // (T * logits.shape[-1]))
         loss, _ = cross_entropy_forward(logits[:, T - counted :], targets)
         new = int((targets != -100).sum())
@@ -155,7 +157,7 @@ def _transformers(args: argparse.Namespace, place: Path) -> Callable[[np.ndarray
         import torch
         from transformers import AutoModelForCausalLM
     except ImportError as error:
-        raise ImportError("--against-hf needs: pip install 'npgpt[hf]'") from error
+        raise ImportError('--against-hf needs: pip install "npgpt[hf]"') from error
     model = AutoModelForCausalLM.from_pretrained(
         place, dtype=getattr(torch, args.dtype), attn_implementation="eager"
     ).eval()

@@ -19,7 +19,7 @@ from npgpt.cli import left, width
 from npgpt.files.hub import Files
 from npgpt.models.auto import find_supported, from_pretrained
 from npgpt.models.bert.model import BERT
-from npgpt.ops.softmax import softmax_forward
+from npgpt.ops.softmax import check_logits, softmax_forward
 from npgpt.text.word_pieces import WordPieces, load_word_pieces
 
 PROG = "npgpt.fill_mask"
@@ -71,13 +71,15 @@ def fill_masks(
             not proposed, though their share of the probability stays theirs. None: all rows.
 
     Raises:
-        ValueError: ids that the model cannot read; a model without an MLM head.
+        ValueError: ids that the model cannot read; a model without an MLM head; logits that are not
+            finite.
     """
     logits = model(np.asarray(ids))  # [T, V]
     rows = np.arange(logits.shape[-1])
     known = rows if tokens is None else np.intersect1d(rows, [*tokens])
     found = {}
     for position in np.flatnonzero(np.asarray(ids) == mask_id):
+        check_logits(logits[position])
         probs, _ = softmax_forward(logits[position].astype(np.float64), axis=-1)
         best = known[np.argsort(-probs[known], kind="stable")][:top_k]
         found[int(position)] = [Candidate(int(token), float(probs[token])) for token in best]
@@ -145,7 +147,7 @@ def _check(args: argparse.Namespace) -> None:
 def _parser() -> argparse.ArgumentParser:
     parser = cli.new_parser(PROG, "Fill the masks in a text with a BERT, in NumPy.")
     add = parser.add_argument
-    add("text", nargs="?", metavar="TEXT", help='with [MASK] where to guess; "-" reads stdin')
+    cli.add_text(parser, "with [MASK] where to guess")
     add("--ids", metavar="IDS", help="the text as token ids, [CLS] and [SEP] included")
     add("--mask-id", type=int, metavar="N", help=f"with --ids: the mask; default: {BERTS_MASK}")
     cli.add_model(parser, "a folder, weights/NAME, or a hub id: bert-base-uncased", default=None)

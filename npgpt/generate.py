@@ -202,7 +202,7 @@ def _check(args: argparse.Namespace) -> None:
 def _parser() -> argparse.ArgumentParser:
     parser = cli.new_parser(PROG, "Continue a text with a GPT-2 or a Llama, in NumPy.")
     add = parser.add_argument
-    add("prompt", nargs="?", metavar="PROMPT", help='the text to continue; "-" reads stdin')
+    cli.add_text(parser, "the text to continue", "prompt")
     add("--ids", metavar="IDS", help="the prompt as token ids (in: ids, out: ids; no vocabulary)")
     cli.add_model(parser)
     add("--max-new-tokens", type=int, default=40, metavar="N", help="default: 40")
@@ -211,7 +211,7 @@ def _parser() -> argparse.ArgumentParser:
     add("--top-p", type=float, metavar="P", help="… among the likeliest that reach P (1: all)")
     add("--seed", type=int, metavar="N", help="same seed, same text; sample i uses N + i")
     add("--num-samples", type=int, default=1, metavar="N", help="how many continuations")
-    add("--stop", action="append", default=[], metavar="TEXT", help="end before TEXT; repeatable")
+    add("--stop", action="append", default=[], type=cli.text, help="end before STOP; repeatable")
     add("--ignore-eos", action="store_true", help="go on after end-of-text")
     add("--special", action="store_true", help="<|endoftext|> in the prompt is the token, not text")
     add("--slide", action="store_true", help="go on beyond the context: forget its older half")

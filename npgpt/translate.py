@@ -77,7 +77,7 @@ def _write(
 def _parser() -> argparse.ArgumentParser:
     parser = cli.new_parser(PROG, "Translate with an encoder-decoder, in NumPy.")
     add = parser.add_argument
-    add("text", nargs="?", metavar="TEXT", help='the text, line by line; "-" reads stdin')
+    cli.add_text(parser, "the text, line by line")
     add("--ids", metavar="IDS", help="the source as ids, its end included (in: ids, out: ids)")
     cli.add_model(parser, "a folder, weights/NAME, or a hub id (%(default)s)", DEFAULT_MODEL)
     add("--beams", type=int, metavar="N", help="beginnings kept in play (1: greedy)")

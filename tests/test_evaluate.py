@@ -172,7 +172,7 @@ def test_texts_that_cannot_be_read(model, tmp_path, capsys):
 def test_the_comparison_says_what_it_needs(model, tmp_path, capsys, monkeypatch):
     monkeypatch.setitem(sys.modules, "torch", None)
     assert run("--model", model, write_story(tmp_path, 60), "--against-hf") == 2
-    assert "--against-hf needs: pip install 'npgpt[hf]'" in capsys.readouterr().err
+    assert '--against-hf needs: pip install "npgpt[hf]"' in capsys.readouterr().err
 
 
 def test_the_comparison_asks_for_the_same_model_in_eager_attention(

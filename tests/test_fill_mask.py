@@ -18,7 +18,7 @@ from tests.builders.bert import PIECES, write_tiny_bert
 from tests.builders.gpt2 import write_tiny_gpt2
 
 needs_tokenizers = pytest.mark.skipif(
-    importlib.util.find_spec("tokenizers") is None, reason="needs: pip install 'npgpt[bert]'"
+    importlib.util.find_spec("tokenizers") is None, reason='needs: pip install "npgpt[bert]"'
 )
 
 
@@ -103,7 +103,7 @@ def test_rows_without_a_token_are_not_proposed(tmp_path, capsys):
 
 @needs_tokenizers
 def test_text_from_stdin(folder, capsys, monkeypatch):
-    monkeypatch.setattr("sys.stdin", io.StringIO("the [MASK]\n"))
+    monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(b"the [MASK]\n"), "utf-8"))
     assert run("-", "--model", folder, "--json") == 0
     assert json.loads(capsys.readouterr().out)["text"] == "the [MASK]"
 
@@ -147,7 +147,7 @@ def test_a_text_without_a_mask(folder, capsys):
 def test_without_the_package_it_is_named(folder, capsys, monkeypatch):
     monkeypatch.setitem(sys.modules, "tokenizers", None)
     assert run("the [MASK]", "--model", folder) == 2
-    assert "pip install 'npgpt[bert]'" in capsys.readouterr().err
+    assert 'pip install "npgpt[bert]"' in capsys.readouterr().err
 
 
 def test_other_models_are_refused(tmp_path, capsys):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -107,7 +108,7 @@ def test_sampling_options_without_a_temperature_are_named(run, folder, options, 
 
 
 def test_prompt_from_stdin_is_taken_to_the_letter(run, folder, monkeypatch):
-    monkeypatch.setattr(sys, "stdin", io.StringIO("ab\n"))
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(b"ab\n"), "utf-8"))
     sample = json.loads(run("-", "--model", folder, "--max-new-tokens", 1, "--json")[1])
     assert sample["prompt_ids"] == [97, 98, 10]
 
@@ -202,7 +203,7 @@ def test_verbose_says_speed_and_reason_on_stderr(run, folder):
         (("a", "--top-p", 1.5), "top_p"),
         (("a", "--max-new-tokens", -1), "max_new_tokens"),
         (("a", "--max-new-tokens", 33), "--slide"),
-        (("a" * 32, "--max-new-tokens", 1), "--slide"),
+        (("a" * 32, "--max-new-tokens", 2), "--slide"),
     ],
 )
 def test_bad_input_is_one_sentence_and_exit_2(run, folder, arguments, says):
@@ -251,6 +252,7 @@ def test_unknown_option_exits_2(folder):
     assert exit_.value.code == 2
 
 
+@pytest.mark.skipif(sys.platform == "win32", reason="Windows sends Ctrl-C to a whole console")
 def test_ctrl_c_ends_cleanly_with_what_was_written(folder):
     arguments = [
         "a",
@@ -320,10 +322,72 @@ def test_text_is_utf8_whatever_the_locale(folder):
     assert sample["prompt_ids"] == list("猫 😁 é".encode())
 
 
-def test_invalid_bytes_on_stdin_do_not_crash(folder):
+@pytest.fixture(scope="module")
+def locales(tmp_path_factory):
+    """A folder for LOCPATH with a Chinese locale in GBK and a Western one in Latin-1."""
+    if sys.platform != "linux" or shutil.which("localedef") is None:
+        pytest.skip("making locales needs glibc's localedef")
+    folder = tmp_path_factory.mktemp("locales")
+    for name in ("zh_CN.GBK", "en_US.ISO-8859-1"):
+        language, _, encoding = name.partition(".")
+        command = ["localedef", "-i", language, "-f", encoding, folder / name]
+        if subprocess.run(command, capture_output=True, check=False).returncode > 1:
+            pytest.skip("localedef lacks what a locale is made from")
+    return folder
+
+
+@pytest.mark.parametrize(
+    ("name", "utf8", "text", "encoding", "ids"),
+    [
+        ("C", "0", "café", "utf-8", "café".encode()),
+        ("zh_CN.GBK", "0", "你好", "gbk", "你好".encode()),
+        ("en_US.ISO-8859-1", "0", "café", "latin-1", "café".encode()),
+        ("zh_CN.GBK", "1", "你好", "utf-8", "你好".encode()),
+        ("zh_CN.GBK", "1", "你好", "gbk", None),  # PYTHONUTF8 says that the terminal writes UTF-8
+    ],
+)
+def test_prompt_and_folder_as_the_terminal_writes_them(
+    folder, tmp_path, locales, name, utf8, text, encoding, ids
+):
+    """A folder is found whatever its name, because a path goes back as it came."""
+    environment = {
+        **os.environ, "LC_ALL": name, "LOCPATH": str(locales),
+        "PYTHONUTF8": utf8, "PYTHONCOERCECLOCALE": "0",
+    }  # fmt: skip
+    raw = text.encode(encoding)
+    model = bytes(tmp_path) + b"/" + raw
+    shutil.copytree(folder, os.fsdecode(model))
+    arguments = [raw, b"--model", model, b"--max-new-tokens", b"1", b"--stop", raw, b"--json"]
+    command = [*map(os.fsencode, COMMAND), *arguments]
+    done = subprocess.run(command, env=environment, capture_output=True, check=False)
+    if ids is None:
+        assert done.returncode == 2
+        assert b"is not utf-8, nor UTF-8: set the locale" in done.stderr
+        command[command.index(raw)] = b"a"
+        del command[-3:-1]  # the text to stop at
+        subprocess.run(command, env=environment, capture_output=True, check=True)
+    else:
+        assert json.loads(done.stdout)["prompt"] == text
+        assert json.loads(done.stdout)["prompt_ids"] == list(ids)
+
+
+def test_a_prompt_from_powershell_has_no_mark_and_no_other_line_ends(folder):
     arguments = ["-", "--model", str(folder), "--max-new-tokens", "2", "--json"]
-    done = subprocess.run([*COMMAND, *arguments], input=b"a\xff", capture_output=True, check=True)
-    assert json.loads(done.stdout)["prompt"] == "a\ufffd"
+    raw = "é\r\n".encode("utf-8-sig")
+    done = subprocess.run([*COMMAND, *arguments], input=raw, capture_output=True, check=True)
+    assert json.loads(done.stdout)["prompt_ids"] == list("é\n".encode())
+
+
+def test_a_prompt_from_stdin_that_is_no_text_is_refused(folder):
+    """U+FFFD in its place would be another prompt, and none that anybody meant."""
+    arguments = ["-", "--model", str(folder), "--max-new-tokens", "2", "--json"]
+    environment = {**os.environ, "PYTHONIOENCODING": "utf-8"}
+    done = subprocess.run(
+        [*COMMAND, *arguments], input=b"a\xff", env=environment, capture_output=True, check=False
+    )
+    assert (done.returncode, done.stdout) == (2, b"")
+    says = "npgpt.generate: error: stdin is not utf-8: convert it to UTF-8."
+    assert done.stderr.decode().splitlines() == [says]
 
 
 @pytest.mark.real

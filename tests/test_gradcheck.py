@@ -265,3 +265,25 @@ def test_values_that_differ_are_named(name: str, value: np.ndarray, complaint: s
 def test_a_wanted_value_that_is_not_finite_is_named() -> None:
     with pytest.raises(AssertionError, match=r"^ln\.weight, as it should be, is not finite"):
         check_close(VALUES, VALUES | {"ln.weight": np.array([3.0, np.nan])}, 1e-3)
+
+
+@pytest.mark.parametrize("side", ["ours", "theirs", "both"])
+def test_no_comparison_lets_nan_pass(side: str, rng: np.random.Generator) -> None:
+    """Nor hides it behind a larger error; the fixture in conftest.py sees to `assert_allclose`."""
+    right, broken = np.array([3.0, 4.0]), np.array([3.0, np.nan])
+    got, want = (broken if side in (me, "both") else right for me in ("ours", "theirs"))
+    assert not relative_error(got, want) <= np.inf
+    with pytest.raises(AssertionError):
+        check_close({"a": np.ones(1), "b": got}, {"a": np.full(1, 9.0), "b": want}, np.inf)
+    with pytest.raises(AssertionError):
+        np.testing.assert_allclose(got, want, rtol=1e300)
+    with pytest.raises(AssertionError):
+        assert got == pytest.approx(want, rel=1e300)
+
+
+def test_gradients_that_are_nan_on_both_sides_are_no_gradients(rng: np.random.Generator) -> None:
+    x = np.array([1.0, np.nan])
+    with pytest.raises(AssertionError, match="of input 0 is off by nan"):
+        check_gradients(lambda x: (x * x, x), lambda dy, x: 2 * x * dy, (x,), rng)
+    with pytest.raises(AssertionError, match="the gradient of a is off by nan"):
+        check_direction(lambda p: float((p["a"] ** 2).sum()), {"a": x}, {"a": 2 * x}, rng)

@@ -41,6 +41,7 @@ OUTSIDE = {  # package -> where it may be imported; inside functions only, but f
     "tiktoken": ("text",),
     "safetensors": ("files",),
     "huggingface_hub": ("files",),
+    "filelock": ("files",),
     "tqdm": ("train", "evaluate"),
     "tokenizers": ("text",),
     "sentencepiece": ("text",),

@@ -162,10 +162,27 @@ def test_set_up_is_two_commands(page: Path) -> None:
 def test_continuous_integration_runs_the_readmes_test_command() -> None:
     script = text_of(ROOT / ".ci" / "run")
     assert "/^<!-- test -->$/,/^<!-- end -->$/p' README.md" in script
-    assert "pip install -e '.[test]' && python -m pytest" in commands(README)
+    assert 'pip install -e ".[test]" && python -m pytest' in commands(README)
     paths = re.findall(r"tests/[\w/.]+", script)
     assert [path for path in paths if not (ROOT / path).exists()] == []
     assert paths
+
+
+def test_other_systems_run_exactly_the_readmes_test_command() -> None:
+    workflow = text_of(ROOT / ".github" / "workflows" / "ci.yml")
+    block = re.search(r"<!-- test -->\n```bash\n(.*)\n```\n<!-- end -->", text_of(README))
+    assert block is not None
+    assert re.findall(r"\brun: (.*)", workflow) == ["bash .ci/run", block[1]]
+    systems = re.findall(r"(\w+)-latest", workflow)
+    assert systems == ["ubuntu", "windows", "macos"]
+    assert '"3.10"' in workflow
+
+
+def test_hints_to_install_work_in_every_shell() -> None:
+    """In cmd.exe a single quote is a part of the name."""
+    code = [file for name in ("npgpt", "examples", "tests") for file in (ROOT / name).rglob("*.py")]
+    wrong = re.compile(r"pip install (-\S+ )*'")
+    assert [path.name for path in [*code, *ALL] if wrong.search(text_of(path))] == []
 
 
 @pytest.fixture(scope="module")

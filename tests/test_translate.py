@@ -88,7 +88,7 @@ def test_a_marian_model_end_to_end(spm, run, tmp_path) -> None:
     [
         ([], 'give either a text ("-" reads it from stdin) or --ids.'),
         (["a", "--ids", "1"], "give either a text"),
-        (["a", "--beams", "0"], "num_beams must be a whole number of at least 1, but is 0."),
+        (["a", "--beams", "0"], "num_beams must be a whole number from 1 to 1000, but is 0."),
         (["--ids", "1 x"], "ids must be whole numbers"),
         (["--ids", "99"], "token id 99 at index [0] has no row"),
     ],
@@ -109,7 +109,7 @@ def test_models_that_do_not_translate(run, rng, tmp_path) -> None:
     random_transformer(rng, model_type="bart").save_pretrained(tmp_path / "bart")
     code, _, err = run("a", "--model", tmp_path / "bart")
     assert (code, err.count("\n")) == (2, 1)
-    assert "is a bart, whose vocabulary is not read here; give --ids." in err
+    assert "is a bart, whose vocabulary is not read here; token ids need none." in err
 
 
 @pytest.mark.real

@@ -28,13 +28,14 @@ from npgpt.compare.dump import Dump, match_stations, read_stations
 from npgpt.compare.inputs import read_inputs
 from npgpt.compare.reference import check_counterpart, hf_stations
 from npgpt.compare.report import Comparison, as_json, as_text
+from npgpt.files.io import expanded
 from npgpt.files.safetensors_file import write_tensors
 from npgpt.models import auto
 
 PROG = "npgpt.compare"
 
 EPILOG = """\
-Without --against the other side is Hugging Face transformers (pip install 'npgpt[hf]'); with
+Without --against the other side is Hugging Face transformers (pip install "npgpt[hf]"); with
 --dump alone nothing is compared. An encoder-decoder reads TEXT and predicts the target.
 docs/porting.md: the stations and the loss of each architecture, and how to write them to a file.
 exit code: 0 within tolerance (or dumped), 1 beyond it, 2 bad input
@@ -58,7 +59,9 @@ def main(argv: Sequence[str]) -> int:
     ids = inputs.ids, inputs.target_ids
     stations = collect_stations(model, *ids, gradients=args.gradients)
     if args.dump is not None:
-        write_tensors(args.dump, stations, {"format": "npgpt-stations", "model": args.model})
+        model_name = args.model.encode(errors="surrogateescape").decode(errors="replace")
+        metadata = {"format": "npgpt-stations", "model": model_name}
+        write_tensors(expanded(args.dump), stations, metadata)
         print(f"{PROG}: wrote {len(stations)} arrays to {args.dump}", file=sys.stderr)
     if against is None:
         return 0
@@ -135,9 +138,9 @@ def _parser() -> argparse.ArgumentParser:
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     add = parser.add_argument
-    add("text", nargs="?", metavar="TEXT", help='the text to compare on; "-" reads stdin')
+    cli.add_text(parser, "the text to compare on")
     add("--ids", metavar="IDS", help="token ids instead of a text; default: those in the file")
-    add("--target", metavar="TEXT", help="encoder-decoder: the text to predict; TEXT is the source")
+    add("--target", type=cli.text, help="encoder-decoder: the text to predict; TEXT is the source")
     add("--target-ids", metavar="IDS", help="the target as ids, its end included")
     cli.add_model(parser)
     add("--against", metavar="hf|FILE", help="transformers, or a .safetensors or .npz of stations")

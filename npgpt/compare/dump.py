@@ -17,6 +17,7 @@ import numpy as np
 
 from npgpt.compare.activations import GRAD, INPUTS
 from npgpt.files.checkpoint import shortened
+from npgpt.files.io import expanded
 from npgpt.files.npz_file import NpzArray, read_npz
 from npgpt.files.safetensors_file import read_header, read_tensor
 
@@ -46,7 +47,7 @@ def read_stations(path: str | os.PathLike[str]) -> Dump:
     Raises FileNotFoundError, or ValueError for another suffix, a damaged file, or an array that
     does not hold real numbers.
     """
-    path = Path(path)
+    path = expanded(path)
     if path.suffix not in SUFFIXES:
         raise ValueError(f"{path}: stations are read from a {' or '.join(SUFFIXES)} file.")
     if not path.is_file():

@@ -109,7 +109,7 @@ def hf_stations(
         import transformers  # noqa: F401
     except ImportError as error:
         raise ImportError(
-            "comparing with Hugging Face needs torch and transformers: pip install 'npgpt[hf]', or "
+            'comparing with Hugging Face needs torch and transformers: pip install "npgpt[hf]", or '
             "compare with a file (--against FILE)."
         ) from error
 

@@ -11,9 +11,10 @@ from typing import Any, Protocol
 
 import numpy as np
 
+from npgpt.decoding.arguments import flag, whole_number, whole_numbers
 from npgpt.decoding.kv_cache import KVCache
 from npgpt.decoding.sampling import check_settings, sample
-from npgpt.ops.lookup import check_ids, check_shape
+from npgpt.ops.lookup import as_array, check_ids, check_mask
 
 
 class LanguageModel(Protocol):
@@ -60,8 +61,8 @@ def generate(
         allowed: bool [V], False for ids that must not come, such as those without a token. Rows of
             the token table beyond the configuration's vocab_size are padding and never come.
         use_cache: False computes everything anew for each token.
-        slide: True goes on beyond the context length: when it is full, the older half is forgotten
-            and the rest read again from position 0 (the cache holds absolute positions).
+        slide: True goes on beyond the context length: a row that is full forgets its older half,
+            and the rest is read again from position 0 (the cache holds absolute positions).
 
     Returns:
         Iterator over ints for [T], over int arrays [B] for [B, T]; a row that has ended repeats its
@@ -71,6 +72,10 @@ def generate(
         ValueError: bad settings; a prompt, or a prompt and its new tokens, beyond the context.
     """
     check_settings(temperature, top_k, top_p)
+    max_new_tokens = whole_number("max_new_tokens", max_new_tokens, 0)
+    seed = None if seed is None else whole_number("seed", seed, 0)
+    slide, use_cache = flag("slide", slide), flag("use_cache", use_cache)
+    stops = end_of_text_ids(model) if stop_ids is None else whole_numbers("stop_ids", stop_ids)
     ids, mask = _check_prompt(ids, attention_mask)
     _check_length(int(mask.sum(axis=-1).max()), max_new_tokens, model.context, slide)
     forbidden = _forbidden_ids(model, allowed)
@@ -82,7 +87,6 @@ def generate(
         picked = [sample(r, rng, temperature=temperature, top_k=top_k, top_p=top_p) for r in rows]
         return np.array(picked).reshape(logits.shape[:-1])
 
-    stops = end_of_text_ids(model) if stop_ids is None else tuple(stop_ids)
     tokens = _tokens(model, ids, mask, max_new_tokens, choose, stops, use_cache)
     return tokens if ids.ndim == 2 else (int(token) for token in tokens)
 
@@ -99,7 +103,7 @@ def _tokens(
     context, kv, ended = model.context, None, np.zeros(text.shape[:-1], bool)
     for left in range(max_new_tokens, 0, -1):
         if mask.sum(axis=-1).max() > context:
-            text, mask, kv = text[..., -(context // 2) :], mask[..., -(context // 2) :], None
+            text, mask, kv = *_slid(text, mask, context), None
         unread = text if kv is None else text[..., -1:]  # prefill, or one token
         if use_cache and kv is None:
             kv = model.new_kv_cache(text.shape[:-1], text.shape[-1] + min(left, context))
@@ -111,6 +115,15 @@ def _tokens(
             return
         text = np.concatenate([text, token[..., None]], axis=-1)
         mask = np.concatenate([mask, np.ones_like(mask[..., :1])], axis=-1)
+
+
+def _slid(text: np.ndarray, mask: np.ndarray, context: int) -> tuple[np.ndarray, np.ndarray]:
+    """Both without the older half of each row that is full, and without what no row has left."""
+    length = mask.sum(axis=-1, keepdims=True)
+    behind = length - mask.cumsum(axis=-1)  # how many tokens of its row follow each
+    mask = mask & ((length <= context) | (behind < context // 2))
+    start = mask.reshape(-1, mask.shape[-1]).any(axis=0).argmax()
+    return text[..., start:], mask[..., start:]
 
 
 def end_of_text_ids(
@@ -134,35 +147,34 @@ def _check_prompt(ids: Any, attention_mask: Any) -> tuple[np.ndarray, np.ndarray
     ids = check_ids(ids)
     if attention_mask is None:
         return ids, np.ones(ids.shape, bool)
-    mask = np.asarray(attention_mask) != 0
-    check_shape("attention_mask", mask, ids.shape)
+    mask = check_mask(attention_mask, ids.shape)
     if not mask[..., -1].all():
         raise ValueError("a prompt ends in padding; pad on the left, so that new tokens follow it.")
     return ids, mask
 
 
 def _check_length(prompt: int, new: int, context: int, slide: bool) -> None:
-    if new < 0:
-        raise ValueError(f"max_new_tokens must be >= 0, but is {new}.")
     if slide:
         if context < 2:
             raise ValueError("a context of one token cannot slide.")
         return
     # The last new token is chosen but never read, so it needs no position.
-    if prompt >= context or prompt + new - 1 > context:
+    if max(prompt, prompt + new - 1) > context:
         raise ValueError(
             f"{prompt} prompt tokens and {new} new ones do not fit a context of {context}; "
             "shorten the prompt, ask for fewer, or let the window slide (slide=True, --slide)."
         )
 
 
-def _forbidden_ids(model: LanguageModel, allowed: np.ndarray | None) -> np.ndarray:
+def _forbidden_ids(model: LanguageModel, allowed: Any) -> np.ndarray:
     """bool [V], True for padding rows of wte and for whatever the caller does not allow."""
     forbidden = np.arange(model.rows) >= model.config.vocab_size
     if allowed is not None:
-        if allowed.shape != forbidden.shape:
+        allowed = as_array(allowed, "allowed")
+        if allowed.shape != forbidden.shape or allowed.dtype != bool:
             raise ValueError(
-                f"allowed has shape {[*allowed.shape]}, but the model has {len(forbidden)} ids."
+                f"allowed has shape {[*allowed.shape]} and dtype {allowed.dtype}, but must be a "
+                f"bool for each of the model's {len(forbidden)} ids."
             )
         forbidden |= ~allowed
     if forbidden.all():

@@ -7,7 +7,19 @@ absolute position, so a cache is good for one text that only grows at its end.
 
 from __future__ import annotations
 
+from typing import Any, NamedTuple
+
 import numpy as np
+
+from npgpt.decoding.arguments import whole_number, whole_numbers
+
+
+class Sizes(NamedTuple):
+    """What a model asks of its cache."""
+
+    n_layer: int
+    heads: int  # of keys and values
+    d_h: int  # width of a head
 
 
 class KVCache:
@@ -19,9 +31,19 @@ class KVCache:
         shape: tuple[int, ...],
         dtype: np.dtype[np.floating],
     ) -> None:
-        """Allocate room for `shape` = (*batch, H, capacity, d_h) in each of `n_layer` blocks."""
-        self.keys = [np.empty(shape, dtype) for _ in range(n_layer)]
-        self.values = [np.empty(shape, dtype) for _ in range(n_layer)]
+        """Allocate room for `shape` = (*batch, H, capacity, d_h) in each of `n_layer` blocks.
+
+        Raises:
+            ValueError: there is not so much memory.
+        """
+        try:
+            self.keys = [np.empty(shape, dtype) for _ in range(n_layer)]
+            self.values = [np.empty(shape, dtype) for _ in range(n_layer)]
+        except (MemoryError, ValueError) as error:  # ValueError: more than an array may have
+            raise ValueError(
+                f"a KV cache of {[*shape]} for each of {n_layer} blocks does not fit into memory; "
+                "ask for fewer positions (capacity, max_new_tokens) or rows."
+            ) from error
         self.length = 0  # positions that every block has filled
 
     @property
@@ -64,3 +86,24 @@ class KVCache:
         for array in (*self.keys, *self.values):
             filled = array[..., : self.length, :]
             filled[...] = filled[rows]
+
+
+def new_cache(sizes: Sizes, batch: Any, capacity: Any, dtype: np.dtype[np.floating]) -> KVCache:
+    """An empty cache for ids [*batch, T]; ValueError for what is no batch or no capacity."""
+    batch, capacity = whole_numbers("batch", batch, 1), whole_number("capacity", capacity, 1)
+    return KVCache(sizes.n_layer, (*batch, sizes.heads, capacity, sizes.d_h), dtype)
+
+
+def check_cache(kv: Any, sizes: Sizes, batch: tuple[int, ...]) -> None:
+    """Raise ValueError unless it is a cache for a model of these sizes and ids [*batch, T].
+
+    Without it, NumPy would spread one row over several and say nothing.
+    """
+    if not isinstance(kv, KVCache):
+        raise ValueError(f"kv must be a KVCache, see new_kv_cache, but is {kv!r:.60}.")
+    *made_for, heads, capacity, d_h = kv.keys[0].shape
+    if (tuple(made_for), len(kv.keys), heads, d_h) != (batch, *sizes):
+        raise ValueError(
+            f"kv has {len(kv.keys)} blocks of {[*kv.keys[0].shape]}, but these ids want "
+            f"{sizes.n_layer} of {[*batch, sizes.heads, capacity, sizes.d_h]}; see new_kv_cache."
+        )

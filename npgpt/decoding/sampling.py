@@ -5,20 +5,19 @@ Probabilities are float64 here whatever the model's dtype: 50,257 of them are ad
 
 from __future__ import annotations
 
-import math
-
 import numpy as np
+
+from npgpt.decoding.arguments import real_number, whole_number
+from npgpt.ops.softmax import check_logits
 
 
 def check_settings(temperature: float, top_k: int | None, top_p: float | None) -> None:
     """Raise ValueError unless temperature >= 0, top_k >= 0 and 0 <= top_p <= 1, all finite."""
-    if not (math.isfinite(temperature) and temperature >= 0):
-        raise ValueError(f"temperature must be a number >= 0 (0: greedy), but is {temperature}.")
-    whole = isinstance(top_k, (int, np.integer)) and not isinstance(top_k, bool)
-    if top_k is not None and not (whole and top_k >= 0):
-        raise ValueError(f"top_k must be a whole number >= 0 (0: off), but is {top_k}.")
-    if top_p is not None and not 0 <= top_p <= 1:
-        raise ValueError(f"top_p must lie in [0, 1] (1: off), but is {top_p}.")
+    real_number("temperature", temperature, 0)
+    if top_k is not None:
+        whole_number("top_k", top_k, 0)
+    if top_p is not None:
+        real_number("top_p", top_p, 0, 1)
 
 
 def next_token_probs(
@@ -40,7 +39,8 @@ def next_token_probs(
     """
     scaled = logits.astype(np.float64)
     scaled -= scaled.max()
-    probs = np.exp(scaled / temperature)
+    with np.errstate(over="ignore"):  # by a temperature near 0: -∞, as it should be
+        probs = np.exp(scaled / temperature)
     order = np.argsort(-scaled, kind="stable")  # likeliest first
     if top_k:
         probs[order[top_k:]] = 0
@@ -69,8 +69,7 @@ def sample(
     Raises:
         ValueError: a logit is NaN or +∞.
     """
-    if not logits.max() < np.inf:
-        raise ValueError("the logits are not finite: the weights are broken.")
+    check_logits(logits)
     if temperature == 0:
         return int(logits.argmax())
     probs = next_token_probs(logits, temperature=temperature, top_k=top_k, top_p=top_p)

@@ -12,13 +12,16 @@ from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
+from npgpt.decoding.arguments import flag, real_number, whole_number
 from npgpt.decoding.causal import as_ids
 from npgpt.decoding.kv_cache import KVCache
-from npgpt.ops.lookup import check_ids
-from npgpt.ops.softmax import log_softmax
+from npgpt.ops.lookup import check_ids, check_mask
+from npgpt.ops.softmax import check_logits, log_softmax
 
 CrossKV = list[tuple[np.ndarray, np.ndarray]]  # of every decoder layer
 
+MOST_BEAMS = 1000  # a text each, and the scores of a whole vocabulary
+MOST_PENALTY = 50.0  # length ** 50 is a float64 for any text that fits into memory
 WORTHLESS = -1e9  # the score of a beam that is not there; finite, so that sums of it compare
 
 
@@ -81,13 +84,13 @@ def generate(
         start token, with the end-of-text that ended them.
 
     Raises:
-        ValueError: bad settings; ids that cannot be read.
+        ValueError: bad settings; ids that cannot be read; logits that are not finite.
     """
     settings = _search_settings(
         model.config, max_new_tokens, num_beams, length_penalty, early_stopping, use_cache
     )
     ids = check_ids(input_ids, "input_ids")
-    mask = None if attention_mask is None else np.asarray(attention_mask)
+    mask = None if attention_mask is None else check_mask(attention_mask, ids.shape)
     cross_kv = model.encode(ids, mask)
     rows = [()] if ids.ndim == 1 else [(b,) for b in range(len(ids))]
     if settings.num_beams == 1:
@@ -118,21 +121,20 @@ def _search_settings(
         max_new_tokens = config.max_position_embeddings
         if config.max_length is not None:
             max_new_tokens = min(max_new_tokens, config.max_length - 1)
-    num_beams = config.num_beams if num_beams is None else num_beams
-    for name, value in (("max_new_tokens", max_new_tokens), ("num_beams", num_beams)):
-        if type(value) is not int or value < 1:
-            raise ValueError(f"{name} must be a whole number of at least 1, but is {value!r}.")
     early_stopping = config.early_stopping if early_stopping is None else early_stopping
-    if early_stopping not in (True, False, "never"):
+    never = isinstance(early_stopping, str) and early_stopping == "never"
+    if not never and not isinstance(early_stopping, (bool, np.bool_)):
         raise ValueError(
-            f'early_stopping must be True, False or "never", but is {early_stopping!r}.'
+            f'early_stopping must be True, False or "never", but is {early_stopping!r:.60}.'
         )
+    num_beams = config.num_beams if num_beams is None else num_beams
+    length_penalty = config.length_penalty if length_penalty is None else length_penalty
     return Settings(
-        max_new_tokens,
-        num_beams,
-        config.length_penalty if length_penalty is None else length_penalty,
-        early_stopping,
-        use_cache,
+        whole_number("max_new_tokens", max_new_tokens, 1),
+        whole_number("num_beams", num_beams, 1, MOST_BEAMS),
+        real_number("length_penalty", length_penalty, -MOST_PENALTY, MOST_PENALTY),
+        "never" if never else bool(early_stopping),
+        flag("use_cache", use_cache),
         as_ids(config.eos_token_id),
         config.banned_ids,
         config.forced_bos_token_id,
@@ -154,6 +156,7 @@ def _greedy(
     ended = np.zeros(batch, bool)
     for n in range(settings.max_new_tokens):
         logits = model.decode(text if kv is None else text[..., -1:], cross_kv, mask, kv)
+        check_logits(logits)
         token = _restricted(logits, n, settings).argmax(axis=-1)
         text = np.concatenate([text, token[..., None]], axis=-1)
         ended |= np.isin(token, settings.stops)
@@ -180,6 +183,7 @@ def _beam_search(
     ended: list[tuple[float, list[int]]] = []  # best first, K at most
     for n in range(settings.max_new_tokens):
         logits = model.decode(text if kv is None else text[:, -1:], cross_kv, mask, kv)
+        check_logits(logits)
         # In float64 whatever the model's dtype: many of them are added up.
         log_probs = _restricted(log_softmax(logits.astype(np.float64)), n, settings)
         log_probs = log_softmax(log_probs) if settings.renormalize else log_probs

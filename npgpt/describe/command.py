@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Sequence
-from pathlib import Path
 
 from npgpt.cli import new_parser
 from npgpt.describe import architectures
@@ -17,6 +16,7 @@ from npgpt.describe.gpt2_report import gpt2, mermaid
 from npgpt.describe.tables import BYTES, Section, Setting, as_json, as_text
 from npgpt.files.checkpoint import read_raw_config
 from npgpt.files.gguf_reader import read_gguf_header
+from npgpt.files.io import expanded
 from npgpt.models.auto import find_supported, model_type
 from npgpt.models.bert.config import BERTConfig
 from npgpt.models.gguf import gguf_config
@@ -100,10 +100,10 @@ def _find_config(name: str) -> Config:
     for owner in ("", *OWNERS):
         if (preset := PRESETS.get(name.removeprefix(owner))) is not None:
             return preset
-    path = Path(name)
+    path = expanded(name)
     if name.endswith(".json") and not path.is_file():
         raise FileNotFoundError(f"there is no file {name}; name a config.json or a model.")
-    if not path.is_file() or name.endswith(".gguf"):
+    if not name.endswith(".json"):
         place = find_supported("describe", name, files=("config",))
         if place.suffix == ".gguf":
             return gguf_config(read_gguf_header(place))

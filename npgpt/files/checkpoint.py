@@ -22,11 +22,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import DTypeLike
 
+from npgpt.files.foreign import INDEX, WEIGHTS, other_weights
 from npgpt.files.io import parse_json, replacing
 from npgpt.files.safetensors_file import Entry, read_header, read_metadata, write_in_place
 
 CONFIG, GENERATION_CONFIG = "config.json", "generation_config.json"
-WEIGHTS, INDEX = "model.safetensors", "model.safetensors.index.json"
 TOKENIZER_FILES = (
     "tokenizer.json",
     "vocab.json",
@@ -53,7 +53,8 @@ MARK = "npgpt_save"  # key of the mark, in config.json and in the metadata of th
 def read_raw_config(path: Path) -> dict[str, Any]:
     """The object in a `config.json`, unchecked, without the mark of the save."""
     if not path.is_file():
-        raise FileNotFoundError(f"{path} is missing; a model's folder has it beside the weights.")
+        hint = other_weights(path.parent) or "a model's folder has it beside the weights"
+        raise FileNotFoundError(f"{path} is missing; {hint}.")
     raw = parse_json(path.read_bytes(), str(path))
     if not isinstance(raw, dict):
         raise ValueError(f"{path} is not a JSON object.")
@@ -76,13 +77,8 @@ def stored_tensors(folder: Path) -> tuple[Path, dict[str, Entry]]:
         return single, read_header(single)
     if index.is_file():
         return index, read_sharded_header(index)
-    if pickles := sorted(path.name for path in folder.glob("pytorch_model*.bin*")):
-        raise ValueError(
-            f"{folder} has its weights only as a pickle ({pickles[0]}), which could run any code "
-            "and is not opened: convert to safetensors as transformers' save_pretrained does."
-        )
-    files = sorted(path.name for path in folder.glob("*.gguf"))
-    hint = f"; to read {files[0]}, name that file" if files else ""
+    others = other_weights(folder)
+    hint = f"; {others}" if others else ""
     raise FileNotFoundError(f"{folder} has neither {single.name} nor {index.name}{hint}.")
 
 
@@ -126,8 +122,8 @@ def read_index(index: Path) -> dict[str, str]:
         if (
             not isinstance(shard, str)
             or not shard.endswith(".safetensors")
+            or set(shard) & set("/\\:")  # C:x is in another folder, on Windows
             or not shard.isprintable()
-            or set(shard) & set("/\\")
             or len(shard) > LONGEST_NAME
         ):
             raise ValueError(

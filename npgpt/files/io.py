@@ -1,59 +1,131 @@
-"""Files that appear whole or not at all, and JSON in which no key stands twice."""
+"""Files that appear whole or not at all, locked folders, JSON in which no key stands twice."""
 
 from __future__ import annotations
 
 import contextlib
 import json
 import os
-import secrets
+import shutil
+import tempfile
+import time
+import warnings
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
+LOCK = ".lock"  # in the folder that `alone_in` holds
+# Windows neither replaces nor removes a file that someone has open, as a virus scanner soon has.
+WAITS = (0.05, 0.2, 0.5, 1.0)  # seconds before each further attempt
 MOST_DIGITS = 40  # tokenizer_config.json has 31 of them for "any length"; ids and sizes far less
 MOST_LEVELS = 64
 
 
 @contextlib.contextmanager
 def replacing(*paths: Path, gone: Sequence[Path] = ()) -> Iterator[list[Path]]:
-    """Yield a temporary file beside each path; they take their places once the block ends well.
+    """Yield a temporary for each path, all of one folder; they take their places at the end.
 
     All of them are on the disk before the first is renamed, so that a full disk or a kill leaves
-    what was there, and an exception leaves no temporary file behind. The files that are to be
-    `gone` are removed right before the last rename. Of two writers the last one wins.
+    what was there, and an exception leaves no temporary behind. What a kill leaves, the next call
+    in this folder removes. The files that are to be `gone` are removed right before the last
+    rename. Of two writers the last one wins.
 
     Raises OSError, one sentence naming the first path, where a file cannot be written.
     """
-    temporaries = [path.with_name(f".{path.name}.{secrets.token_hex(4)}.tmp") for path in paths]
     state = "what was there before is unchanged"
     try:
-        yield temporaries
-        for temporary in temporaries:
-            with temporary.open("r+b") as file:
-                os.fsync(file.fileno())
-        *pairs, (last, last_path) = zip(temporaries, paths, strict=True)
-        for temporary, path in pairs:
-            temporary.replace(path)
-            state = "some files are new and some are not: save again"
-        for path in gone:
-            path.unlink(missing_ok=True)
-        last.replace(last_path)
-        _flush_folder(paths[0].parent)
+        with _temporary_folder(paths[0].parent) as folder:
+            temporaries = [folder / path.name for path in paths]
+            yield temporaries
+            for temporary in temporaries:
+                with temporary.open("r+b") as file:
+                    os.fsync(file.fileno())
+            *pairs, (last, last_path) = zip(temporaries, paths, strict=True)
+            for temporary, path in pairs:
+                _patiently(temporary.replace, path)
+                state = "some files are new and some are not: save again"
+            for path in gone:
+                _patiently(path.unlink, True)  # whether or not it is there
+            _patiently(last.replace, last_path)
+            _flush_folder(paths[0].parent)
     except OSError as error:
         raise OSError(
             f"{paths[0]} could not be written ({error.strerror or error}); {state}."
         ) from error
+
+
+@contextlib.contextmanager
+def _temporary_folder(beside: Path) -> Iterator[Path]:
+    """A folder for what one write has not finished; those of killed writers are removed.
+
+        .npgpt-XXXXXXXX.tmp/
+            lock    the writer holds it while it lives
+            new/    what is yielded, made when the lock is held
+
+    A folder of its own, because the safetensors package, too, writes beside its target first.
+    """
+    from filelock import FileLock
+
+    no_lock = (OSError, NotImplementedError)  # another process has it, or this disk has no locks
+    for left in beside.glob(".npgpt-*.tmp/new"):
+        with contextlib.suppress(*no_lock):
+            with FileLock(left.with_name("lock"), timeout=0):
+                shutil.rmtree(left)
+            shutil.rmtree(left.parent)  # only now: Windows removes no file that is open
+    folder = Path(tempfile.mkdtemp(".tmp", ".npgpt-", beside))
+    lock = FileLock(folder / "lock", timeout=0)
+    try:
+        with contextlib.suppress(*no_lock):
+            lock.acquire()
+        (folder / "new").mkdir()
+        yield folder / "new"
     finally:
-        for temporary in temporaries:
-            with contextlib.suppress(OSError):
-                temporary.unlink()
+        lock.release()
+        shutil.rmtree(folder, ignore_errors=True)
 
 
-def clear_litter(folder: Path) -> None:
-    """Remove the temporary files of `replacing` that a killed process left in a folder."""
-    for path in folder.glob(f".*.{'[0-9a-f]' * 8}.tmp"):
-        path.unlink(missing_ok=True)
+@contextlib.contextmanager
+def alone_in(folder: Path) -> Iterator[None]:
+    """Hold the lock of a folder, which the system takes back when the process ends or is killed.
+
+    Its file stays: whoever removed it could take it from a process that is just opening it.
+
+    Raises ValueError, one sentence, if another process holds it.
+    """
+    from filelock import FileLock, Timeout
+
+    lock = FileLock(folder / LOCK, timeout=0)
+    try:
+        lock.acquire()
+    except Timeout:
+        raise ValueError(
+            f"another process is at work in {folder}: wait until it ends, or choose another folder."
+        ) from None
+    except NotImplementedError:
+        warnings.warn(
+            f"{folder} cannot be locked on this disk; let no other process work in it.",
+            UserWarning,
+            stacklevel=3,
+        )
+    try:
+        yield
+    finally:
+        lock.release()
+
+
+def path_text(name: str, value: Any) -> str:
+    """A path that a caller gives, as text; ValueError with the argument's name for what is none."""
+    text = os.fspath(value) if isinstance(value, os.PathLike) else value
+    if not isinstance(text, str) or "\0" in text:
+        raise ValueError(f"{name} must be a path or a name, but is {value!r:.60}.")
+    if not text:
+        raise ValueError(f"{name} is empty; give a path or a name.")
+    return text
+
+
+def expanded(path: str | os.PathLike[str]) -> Path:
+    """The path with ~ as the home folder, which not every shell puts there; ~nobody stays."""
+    return Path(os.path.expanduser(path))  # noqa: PTH111  (pathlib's raises at ~nobody)
 
 
 def parse_json(raw: bytes, where: str) -> Any:
@@ -87,6 +159,15 @@ def _check_levels(value: Any) -> None:
         ]
     if any(isinstance(each, (dict, list)) for each in level):
         raise ValueError(f"its values lie more than {MOST_LEVELS} deep in each other")
+
+
+def _patiently(call: Callable[..., object], *args: object) -> None:
+    for seconds in WAITS:
+        with contextlib.suppress(PermissionError):
+            call(*args)
+            return
+        time.sleep(seconds)
+    call(*args)
 
 
 def _without_duplicates(pairs: list[tuple[str, Any]]) -> dict[str, Any]:

@@ -77,15 +77,16 @@ Ids = Annotated[
 ]
 
 
-def check_kinds(table: Mapping[str, Any], kinds: Mapping[str, Any], where: str) -> None:
+def check_kinds(table: Mapping[str, Any], kinds: Mapping[str, Any], where: str = "") -> None:
     """Raise ValueError, naming `where`, for a setting that is there and not of its kind."""
+    place = f"{where}: " if where else ""
     for name in kinds:
         if name not in table:
             continue
         options = _options(kinds[name])
         if not any(kind.holds(table[name]) for kind in options):
             allowed = " or ".join(kind.says for kind in options)
-            raise ValueError(f"{where}: {name} is {table[name]!r:.60}, but must be {allowed}.")
+            raise ValueError(f"{place}{name} is {table[name]!r:.60}, but must be {allowed}.")
 
 
 def _options(annotation: Any) -> list[Kind]:

@@ -88,18 +88,25 @@ def read_tensor(entry: Entry) -> np.ndarray:
     return widened
 
 
-def map_tensor(entry: Entry) -> np.ndarray:
+def map_tensor(entry: Entry, mapped: dict[Path, np.ndarray]) -> np.ndarray:
     """One tensor as `read_tensor` gives it, but where it can be, as the pages of the file itself.
 
     They are read when they are used, and shared with whoever else has them; what is written to the
     array goes to a page of one's own, never to the file. Where NumPy cannot work on the file's
     bytes, or the system would not let the file be replaced (Windows), the tensor is read.
+
+    Args:
+        mapped: the files mapped so far; this one is added. Each map keeps its file open, and macOS
+            lets a process have 256 files open, fewer than a checkpoint may have tensors.
     """
     dtype = DTYPES[entry.dtype]
     usable = entry.dtype in ("F32", "F64") and dtype.isnative and entry.offset % dtype.itemsize == 0
     if os.name == "nt" or not usable or entry.nbytes == 0:
         return read_tensor(entry)
-    return np.asarray(np.memmap(entry.path, dtype, "c", entry.offset, entry.shape))
+    if entry.path not in mapped:
+        mapped[entry.path] = np.asarray(np.memmap(entry.path, np.uint8, "c"))
+    raw = mapped[entry.path][entry.offset : entry.offset + entry.nbytes]
+    return raw.view(dtype).reshape(entry.shape)
 
 
 def read_tensors(path: str | os.PathLike[str]) -> dict[str, np.ndarray]:

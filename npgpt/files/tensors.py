@@ -17,6 +17,7 @@ import numpy as np
 from numpy.typing import DTypeLike
 
 from npgpt.files.checkpoint import float_type, shortened, stored_tensors
+from npgpt.files.foreign import check_plain_names
 from npgpt.files.safetensors_file import Entry, map_tensor, read_tensor
 
 WRAPPERS = ("module", "_orig_mod")  # of DistributedDataParallel and torch.compile
@@ -38,6 +39,7 @@ class Layout(NamedTuple):
     optional: tuple[str, ...] = ()  # parameters that are zero where they are missing
     refused: Mapping[str, str] = {}  # the end of a name that this model cannot have -> why
     hints: Mapping[str, str] = {}  # parameter -> what to add where it is missing
+    keeps_others: bool = False  # whether tensors that are not used are saved again
 
     def is_matrix(self, name: str) -> bool:
         """Whether a parameter is stored [out, in]."""
@@ -45,12 +47,16 @@ class Layout(NamedTuple):
 
     def our_name(self, stored: str) -> str:
         """The parameter's name, from that of the stored tensor."""
-        name = ".".join(part for part in stored.split(".") if part not in WRAPPERS)
-        name = re.sub(rf"^({re.escape(self.prefix)})+", "", name)
+        name = re.sub(rf"^({re.escape(self.prefix)})+", "", unwrapped(stored))
         for old, new in self.old_names.items():
             if name.endswith(old):
                 name = name.removesuffix(old) + new
         return name
+
+
+def unwrapped(stored: str) -> str:
+    """A stored tensor's name without those of wrappers."""
+    return ".".join(part for part in stored.split(".") if part not in WRAPPERS)
 
 
 class Stored(NamedTuple):
@@ -72,11 +78,12 @@ class Copy(NamedTuple):
 def find_tensors(folder: Path, layout: Layout, config: Any) -> Stored:
     """The tensors in a folder; reads headers only.
 
-    Raises FileNotFoundError where there are none, and ValueError for a damaged file, for two
-    tensors of one name, and for a configuration with more blocks than there are tensors, whose
-    names alone might fill the memory.
+    Raises FileNotFoundError where there are none, and ValueError for a damaged file, for quantised
+    weights, for two tensors of one name, and for a configuration with more blocks than there are
+    tensors, whose names alone might fill the memory.
     """
     source, tensors = stored_tensors(folder)
+    check_plain_names(tensors, source)
     found = Stored(source, layout, {}, {})
     for origin, entry in tensors.items():
         name = layout.our_name(origin)
@@ -139,9 +146,11 @@ def load_params(
     extra = [name for name in entries if name not in wanted and name not in copies]
     _check_extra(extra, stored, config)
     params = {}
+    mapped: dict[Path, np.ndarray] = {}
     for name, shape in wanted.items():
         entry = entries.get(name)
-        param = np.zeros(shape, dtype) if entry is None else as_float(map_tensor(entry), dtype)
+        param = np.zeros(shape, dtype) if entry is None else map_tensor(entry, mapped)
+        param = as_float(param, dtype)
         params[name] = param.T.copy() if layout.is_matrix(name) else param
     for name, copy in copies.items():
         if name in entries:
@@ -207,8 +216,9 @@ def _check_extra(extra: list[str], stored: Stored, config: Any) -> None:
             if name.endswith(end):
                 raise ValueError(f"{source}: has {name!r}, but {reason}.")
     if extra:
+        kept = ", but kept on saving" if layout.keeps_others else ""
         warnings.warn(
-            f"{source}: not part of {layout.model} and not used: {shortened(extra)}.",
+            f"{source}: not part of {layout.model} and not used{kept}: {shortened(extra)}.",
             UserWarning,
             stacklevel=4,
         )
@@ -225,10 +235,21 @@ def _check_copy(
         )
 
 
+def broken_names(params: Mapping[str, np.ndarray]) -> list[str]:
+    """The arrays with a value that is NaN or infinite.
+
+    A sum of squares is finite only if all values are, and costs little; where it is not, perhaps
+    because it is itself too large, each value is looked at.
+    """
+    with np.errstate(over="ignore", invalid="ignore"):
+        squares = {name: np.dot(a.reshape(-1), a.reshape(-1)) for name, a in params.items()}
+    suspects = [name for name, square in squares.items() if not np.isfinite(square)]
+    return [name for name in suspects if not np.isfinite(params[name]).all()]
+
+
 def warn_of_broken(params: Mapping[str, np.ndarray], source: Path) -> None:
-    """Warn of the parameters that hold NaN or infinite values, by name."""
-    # min and max are NaN where any value is, and need no second array.
-    if broken := [n for n, a in params.items() if not np.isfinite([a.min(), a.max()]).all()]:
+    """Warn, naming them, of parameters with a value that is NaN or infinite."""
+    if broken := broken_names(params):
         warnings.warn(
             f"{source}: NaN or infinite values in {shortened(broken)}.", UserWarning, stacklevel=4
         )

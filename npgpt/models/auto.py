@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import DTypeLike
 
 from npgpt.files.checkpoint import float_type, of_one_save, read_raw_config
+from npgpt.files.foreign import check_plain_config
 from npgpt.files.gguf_reader import read_gguf_header
 from npgpt.files.hub import Files, find_model
 from npgpt.models.bert.checkpoint import load_bert
@@ -48,7 +49,7 @@ def from_pretrained(
     `npgpt.models.gguf.load_gguf` and `npgpt.files.checkpoint.of_one_save` do.
     """
     dtype = float_type(dtype)  # before a download
-    place = find_model(name, revision)
+    place = find_model(name, revision, check=_check_plain)
     model: GPT2 | Llama | BERT | Transformer
     if place.suffix == ".gguf":
         config, params = load_gguf(place, dtype)
@@ -85,7 +86,7 @@ def find_supported(
 
 
 def check_supported(command: str, name: str | os.PathLike[str], place: Path) -> None:
-    """ValueError, naming the commands that do, where a command cannot work on a model."""
+    """ValueError where a command cannot work on a model: by its kind, or for quantised weights."""
     kind = model_type(place)
     working = MODEL_TYPES.get(kind, (command,))  # else loading says what is unknown
     if command not in working:
@@ -93,6 +94,13 @@ def check_supported(command: str, name: str | os.PathLike[str], place: Path) -> 
             f"{os.fspath(name)!r} is a {kind}, on which npgpt.{command} does not work; "
             f"what does: {', '.join(f'npgpt.{each}' for each in working)}."
         )
+    if command != "describe":  # which reads no weights
+        _check_plain(place)
+
+
+def _check_plain(place: Path) -> None:
+    if place.suffix != ".gguf":
+        check_plain_config(read_raw_config(place / "config.json"), place / "config.json")
 
 
 def model_type(place: Path) -> str:

@@ -12,11 +12,11 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from npgpt.decoding import causal as decoding
-from npgpt.decoding.kv_cache import KVCache
+from npgpt.decoding.kv_cache import KVCache, Sizes, check_cache, new_cache
 from npgpt.models.common import Model, Observer, Params, Pass
 from npgpt.ops.lm_head import lm_head_backward, lm_head_forward
 from npgpt.ops.lm_head_loss import lm_head_loss_backward, lm_head_loss_forward
-from npgpt.ops.lookup import check_ids, check_shape
+from npgpt.ops.lookup import check_ids, check_mask
 from npgpt.ops.mask import attention_mask_for
 
 
@@ -45,8 +45,7 @@ class CausalLM(Model):
         """The trunk in reverse: puts the gradients of its parameters into `grads`."""
         raise NotImplementedError
 
-    def _kv_sizes(self) -> tuple[int, int, int]:
-        """Of the KV cache: blocks, heads of keys and values, width of a head."""
+    def _kv_sizes(self) -> Sizes:
         raise NotImplementedError
 
     @property
@@ -126,18 +125,20 @@ class CausalLM(Model):
             targets: like ids, already shifted: targets[t] is the token that follows ids[t].
             attention_mask, rng: see `forward`.
         """
+        targets = check_ids(targets, "targets")
         x, saved = self._read(ids, attention_mask, Pass(rng, flash=True))
-        loss, saved_loss = lm_head_loss_forward(x, np.asarray(targets), self.params[self.head])
+        loss, saved_loss = lm_head_loss_forward(x, targets, self.params[self.head])
         return loss, self._read_backward(*lm_head_loss_backward(1.0, saved_loss), saved)
 
     def _read(self, ids: Any, attention_mask: Any, run: Pass) -> tuple[np.ndarray, Any]:
         """What the trunk makes of checked ids, their positions, and who may look at whom."""
-        past = 0 if run.kv is None else run.kv.length
         ids = check_ids(ids)
+        if run.kv is not None:
+            check_cache(run.kv, self._kv_sizes(), ids.shape[:-1])
+        past = 0 if run.kv is None else run.kv.length
         T = ids.shape[-1]
         if attention_mask is not None:
-            attention_mask = np.asarray(attention_mask)
-            check_shape("attention_mask", attention_mask, (*ids.shape[:-1], past + T))
+            attention_mask = check_mask(attention_mask, (*ids.shape[:-1], past + T))
         positions = new_positions(past, T, attention_mask)
         x, saved = self._trunk(ids, positions, attention_mask_for(T, past + T, attention_mask), run)
         if run.kv is not None:
@@ -152,9 +153,8 @@ class CausalLM(Model):
 
     def new_kv_cache(self, batch: tuple[int, ...] = (), capacity: int | None = None) -> KVCache:
         """An empty cache for ids [*batch, T], with room for `capacity` (`context`) tokens."""
-        n_layer, heads, d_h = self._kv_sizes()
-        shape = (*batch, heads, capacity or self.context, d_h)
-        return KVCache(n_layer, shape, self.params[self.TABLE].dtype)
+        capacity = self.context if capacity is None else capacity
+        return new_cache(self._kv_sizes(), batch, capacity, self.params[self.TABLE].dtype)
 
     def generate(self, ids: Any, max_new_tokens: int = 40, **options: Any) -> Iterator[Any]:
         """Continue `ids`, one token after the other; options: see `npgpt.decoding.causal`."""
@@ -175,7 +175,7 @@ def new_positions(past: int, T: int, attention_mask: np.ndarray | None) -> np.nd
     """Positions of the T new tokens: [T], or [..., T] counting only what is not padding."""
     if attention_mask is None:
         return np.arange(past, past + T)
-    return np.maximum(np.cumsum(attention_mask != 0, axis=-1) - 1, 0)[..., past:]
+    return np.maximum(np.cumsum(attention_mask, axis=-1) - 1, 0)[..., past:]
 
 
 def check_positions(positions: np.ndarray, context: int) -> None:

@@ -10,8 +10,10 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from npgpt.decoding.arguments import flag
 from npgpt.decoding.kv_cache import KVCache
 from npgpt.files.hub import companions
+from npgpt.files.io import path_text
 
 Params = dict[str, np.ndarray]
 Observer = Callable[[str, np.ndarray], Any]
@@ -97,6 +99,7 @@ class Model:
 
         `overwrite`: also where there is another vocabulary or a training run; else ValueError.
         """
+        folder, overwrite = path_text("folder", folder), flag("overwrite", overwrite)
         self._save(folder, beside=companions(self.source), overwrite=overwrite)
 
     def _save(self, folder: str | os.PathLike[str], **options: Any) -> None:

@@ -79,8 +79,8 @@ def load_gguf(path: Path, dtype: np.dtype) -> tuple[LlamaConfig | GPT2Config, Pa
     """The configuration of the Llama or GPT-2 in a `.gguf` file, and its parameters in `dtype`.
 
     Raises FileNotFoundError; ValueError for another architecture, settings or tensors missing or
-    that do not fit; ImportError where packed weights need the package `gguf`. Warns of
-    values that are not finite.
+    that do not fit; ImportError where packed weights need the package `gguf`. Warns of values that
+    are not finite.
     """
     header = read_gguf_header(path)
     config = gguf_config(header)
@@ -142,7 +142,7 @@ def _params(
             )
         param = read_gguf_tensor(header, stored[name])
         params[name] = np.array(param.T if is_matrix else param, dtype, order="C")
-    warn_of_broken(params, header.path)
+    warn_of_broken({stored[name]: param for name, param in params.items()}, header.path)
     return params
 
 

@@ -27,7 +27,10 @@ def dropout_forward(
 
     Raises:
         ValueError: p is outside [0, 1).
+        TypeError: rng is something else, such as a seed.
     """
+    if rng is not None and not isinstance(rng, np.random.Generator):
+        raise TypeError(f"rng must be a numpy.random.Generator or None, but is {rng!r:.60}.")
     if not 0 <= p < 1:
         raise ValueError(f"dropout probability must be in [0, 1), but is {p}.")
     if p == 0 or rng is None:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
+from npgpt.ops.row_sum import sum_rows
+
 Saved = tuple[np.ndarray, np.ndarray, np.ndarray]  # x_hat, rstd, weight
 
 
@@ -24,11 +26,12 @@ def layer_norm_forward(
         eps: keeps a constant vector from dividing by zero.
 
     Returns:
-        y [..., d], and what backward reads.
+        y [..., d], NaN for a vector whose variance overflows, and what backward reads.
     """
     x_hat = x - x.mean(axis=-1, keepdims=True)
     variance = np.vecdot(x_hat, x_hat)[..., None] / x.shape[-1]
     rstd = 1 / np.sqrt(variance + float(eps))  # [..., 1]
+    rstd[rstd == 0] = np.nan  # the variance overflowed, and x̂ = 0 would hide it
     x_hat *= rstd
     y = x_hat * weight
     y += bias
@@ -56,10 +59,9 @@ def layer_norm_backward(dy: np.ndarray, saved: Saved) -> tuple[np.ndarray, np.nd
         dx [..., d], dweight [d], dbias [d].
     """
     x_hat, rstd, weight = saved
-    lead, d = tuple(range(dy.ndim - 1)), dy.shape[-1]
-    dbias = dy.sum(axis=lead)
+    d = dy.shape[-1]
     along = dy * x_hat
-    dweight = along.sum(axis=lead)
+    dweight, dbias = sum_rows(along), sum_rows(dy)
     mean_g, mean_g_x_hat = ((array @ weight)[..., None] / d for array in (dy, along))
     dx = dy * weight
     dx -= mean_g

@@ -9,6 +9,7 @@ import numpy as np
 
 from npgpt.ops.project import Saved as Saved
 from npgpt.ops.project import project_backward, project_forward
+from npgpt.ops.row_sum import sum_rows
 
 
 def linear_forward(x: np.ndarray, W: np.ndarray, b: np.ndarray) -> tuple[np.ndarray, Saved]:
@@ -43,4 +44,4 @@ def linear_backward(dy: np.ndarray, saved: Saved) -> tuple[np.ndarray, np.ndarra
         dx [..., in], dW [in, out], db [out].
     """
     dx, dW = project_backward(dy, saved)
-    return dx, dW, dy.reshape(-1, dy.shape[-1]).sum(axis=0)
+    return dx, dW, sum_rows(dy)

@@ -60,7 +60,7 @@ def lookup_backward(
 
 def check_rows(ids: np.ndarray, table: np.ndarray, what: str) -> None:
     """Raise ValueError, naming the first offender, unless each id is an integer with a row."""
-    _check_integers(ids, f"{what}s")
+    check_integers(ids, f"{what}s")
     wrong = (ids < 0) | (ids >= len(table))
     if wrong.any():
         where = tuple(int(i) for i in np.argwhere(wrong)[0])
@@ -74,14 +74,25 @@ def check_ids(ids: Any, name: str = "token ids") -> np.ndarray:
     """As int64; ValueError unless they are integers, [T] or [B, T] and not empty.
 
     Only one dtype goes on, because uint64 and int64 together make float64, and small integers do
-    not hold every id. A number beyond int64 turns negative, which no table has a row for.
+    not hold every id.
     """
-    ids = np.asarray(ids)
+    ids = as_array(ids, name)
     if ids.ndim not in (1, 2) or ids.size == 0:
         shape = [*ids.shape]
         raise ValueError(f"{name} must be [T] or [B, T] and not empty, but have shape {shape}.")
-    _check_integers(ids, name)
+    check_integers(ids, name)
+    if ids.dtype == np.uint64 and ids.max() > np.iinfo(np.int64).max:
+        raise ValueError(f"{name} must be below 2^63, but {ids.max()} is among them.")
     return ids.astype(np.int64, copy=False)
+
+
+def check_mask(mask: Any, wanted: tuple[int, ...], name: str = "attention_mask") -> np.ndarray:
+    """As bool; ValueError unless it is 0 or 1 for each of these ids, as number or bool."""
+    mask = as_array(mask, name)
+    check_shape(name, mask, wanted)
+    if mask.dtype.kind not in "biuf" or not ((mask == 0) | (mask == 1)).all():
+        raise ValueError(f"{name} must be 1 for tokens and 0 for padding, nothing else.")
+    return mask.astype(bool)
 
 
 def check_shape(name: str, array: np.ndarray, wanted: tuple[int, ...]) -> None:
@@ -90,6 +101,15 @@ def check_shape(name: str, array: np.ndarray, wanted: tuple[int, ...]) -> None:
         raise ValueError(f"{name} has shape {[*array.shape]}, but these ids want {[*wanted]}.")
 
 
-def _check_integers(ids: np.ndarray, name: str) -> None:
-    if not np.issubdtype(ids.dtype, np.integer):
+def as_array(value: Any, name: str) -> np.ndarray:
+    """As an array; ValueError for what is none, such as rows of different length."""
+    try:
+        return np.asarray(value)
+    except (ValueError, TypeError, RuntimeError) as error:
+        raise ValueError(f"{name} must be an array, or lists that are equally long.") from error
+
+
+def check_integers(ids: np.ndarray, name: str) -> None:
+    """Raise ValueError unless the dtype is one of integers; bool and spans of time are none."""
+    if ids.dtype.kind not in "iu":
         raise ValueError(f"{name} must be integers, but have dtype {ids.dtype}.")

@@ -7,6 +7,8 @@ from __future__ import annotations
 
 import numpy as np
 
+from npgpt.ops.row_sum import sum_rows
+
 Saved = tuple[np.ndarray, np.ndarray, np.ndarray]  # x_hat, rrms, weight
 
 
@@ -23,9 +25,10 @@ def rms_norm_forward(x: np.ndarray, weight: np.ndarray, *, eps: float) -> tuple[
         eps: keeps a vector of zeros from dividing by zero.
 
     Returns:
-        y [..., d], and what backward reads.
+        y [..., d], NaN for a vector whose squares overflow, and what backward reads.
     """
     rrms = 1 / np.sqrt(np.square(x).mean(axis=-1, keepdims=True) + float(eps))  # [..., 1]
+    rrms[rrms == 0] = np.nan  # the mean overflowed, and x̂ = 0 would hide it
     x_hat = x * rrms
     return x_hat * weight, (x_hat, rrms, weight)
 
@@ -47,7 +50,7 @@ def rms_norm_backward(dy: np.ndarray, saved: Saved) -> tuple[np.ndarray, np.ndar
         dx [..., d], dweight [d].
     """
     x_hat, rrms, weight = saved
-    dweight = (dy * x_hat).sum(axis=tuple(range(dy.ndim - 1)))
+    dweight = sum_rows(dy * x_hat)
     g = dy * weight
     dx = g - x_hat * (g * x_hat).mean(axis=-1, keepdims=True)
     dx *= rrms

@@ -71,3 +71,11 @@ def log_softmax(x: np.ndarray) -> np.ndarray:
     shifted = x - x.max(axis=-1, keepdims=True)
     log_probs: np.ndarray = shifted - np.log(np.exp(shifted).sum(axis=-1, keepdims=True))
     return log_probs
+
+
+def check_logits(logits: np.ndarray) -> None:
+    """Raise ValueError if one is NaN or +∞, which make no probabilities; -∞ makes a 0."""
+    if not logits.max() < np.inf:
+        raise ValueError(
+            "the logits are not finite: the weights are broken; get another copy of the model."
+        )

@@ -12,7 +12,8 @@ import os
 from collections import deque
 from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor, wait
-from functools import cache
+from contextvars import copy_context
+from functools import cache, partial
 from threading import Lock
 from typing import TypeVar
 
@@ -24,6 +25,8 @@ Part = TypeVar("Part")
 # second, in which they keep the processors from ours. `npgpt/__init__.py` asks for less before
 # NumPy is loaded.
 OPENBLAS_RESTS = "OPENBLAS_THREAD_TIMEOUT" in os.environ
+
+OPENMP = 2  # what OpenBLAS calls this kind of threads
 
 _blas_is_held = Lock()
 
@@ -61,13 +64,14 @@ def parallel_blas(function: Callable[[Part], object], parts: Iterable[Part]) -> 
 def thread_count() -> int:
     """As many as BLAS takes, or, where it cannot be asked, as it usually takes.
 
-    That is OMP_NUM_THREADS, or else one for each processor given to us.
+    That is OPENBLAS_NUM_THREADS, or OMP_NUM_THREADS, or one for each processor given to us.
     """
     if (openblas := _openblas()) is not None:
         return openblas[0]()
-    wanted = os.environ.get("OMP_NUM_THREADS", "")
-    if wanted.isdecimal() and int(wanted) > 0:
-        return int(wanted)
+    for name in ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS"):
+        wanted = os.environ.get(name, "")
+        if wanted.isdecimal() and int(wanted) > 0:
+            return int(wanted)
     if hasattr(os, "sched_getaffinity"):
         return len(os.sched_getaffinity(0))
     return os.cpu_count() or 1
@@ -75,16 +79,18 @@ def thread_count() -> int:
 
 @cache
 def _openblas() -> tuple[Callable[[], int], Callable[[int], None]] | None:
-    """What asks and what sets OpenBLAS's number of threads; None if NumPy has another BLAS."""
+    """What asks and what sets OpenBLAS's number of threads; None if NumPy has another BLAS, or one
+    with the threads of OpenMP, where each thread of ours has a number of its own."""
     try:
         library = ctypes.CDLL(np._core._multiarray_umath.__file__)  # type: ignore[attr-defined]
     except (AttributeError, OSError):
         return None
     # As the wheels of NumPy name it, and as it is named by those who build it themselves.
-    for name in ("scipy_openblas_{}_num_threads64_", "openblas_{}_num_threads"):
-        ask, tell = (getattr(library, name.format(verb), None) for verb in ("get", "set"))
-        if ask is not None and tell is not None:
-            return ask, tell
+    for name in ("scipy_openblas_{}64_", "openblas_{}"):
+        verbs = ("get_num_threads", "set_num_threads", "get_parallel")
+        ask, tell, kind = (getattr(library, name.format(verb), None) for verb in verbs)
+        if ask is not None and tell is not None and kind is not None:
+            return None if kind() == OPENMP else (ask, tell)
     return None
 
 
@@ -101,7 +107,9 @@ def _in_threads(function: Callable[[Part], object], parts: Iterable[Part], count
                 return
             function(part)
 
-    others = [_pool(count - 1).submit(work) for _ in range(min(count, len(waiting)) - 1)]
+    # Each in a copy of the caller's context, where its np.errstate is.
+    jobs = [partial(copy_context().run, work) for _ in range(min(count, len(waiting)) - 1)]
+    others = [_pool(count - 1).submit(job) for job in jobs]
     try:
         work()
     finally:

@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from npgpt.files.io import expanded
+
 if TYPE_CHECKING:
     from npgpt.text.tokenizer import Tokenizer
 
@@ -17,14 +19,19 @@ if TYPE_CHECKING:
 def text_files(path: str | os.PathLike[str]) -> list[Path]:
     """The file itself, or all `.txt` files of a folder and its folders, sorted by name.
 
+    They are the same on every system: `.TXT` is `.txt`, capitals come first, and what begins with
+    a dot is left out, such as the `._a.txt` that macOS puts beside `a.txt` on other file systems.
+
     Raises FileNotFoundError for a path that is not there, or a folder without any.
     """
-    path = Path(path)
+    path = expanded(path)
     if path.is_file():
         return [path]
     if not path.is_dir():
         raise FileNotFoundError(f"{path} is not there; name a text file or a folder of .txt files.")
-    files = sorted(file for file in path.rglob("*.txt") if file.is_file())
+    found = [file for file in path.rglob("*") if file.suffix.lower() == ".txt" and file.is_file()]
+    names = sorted(file.relative_to(path).parts for file in found)
+    files = [path.joinpath(*name) for name in names if not any(p.startswith(".") for p in name)]
     if not files:
         raise FileNotFoundError(f"{path} holds no .txt file.")
     return files

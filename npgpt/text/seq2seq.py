@@ -44,7 +44,8 @@ def load_seq2seq_tokenizer(
         return load_marian_tokenizer(name, revision=revision)
     folder = find_model(name, revision, files=("config",))
     raise ValueError(
-        f"{folder} is a {config.model_type}, whose vocabulary is not read here; give --ids."
+        f"{folder} is a {config.model_type}, whose vocabulary is not read here; token ids need "
+        "none."
     )
 
 
@@ -144,7 +145,7 @@ def load_marian_tokenizer(
         import sentencepiece
     except ImportError:
         raise ImportError(
-            "Marian's vocabulary needs SentencePiece: pip install 'npgpt[spm]'"
+            'a Marian vocabulary needs SentencePiece: pip install "npgpt[spm]"'
         ) from None
     folder = find_model(name, revision, files=("spm",))
 

@@ -83,7 +83,12 @@ def first_without(text: str, single_bytes: bytes) -> int | None:
 
 
 def well_formed(text: str) -> str:
-    """Surrogate pairs joined to the character they stand for, lone ones replaced by U+FFFD."""
+    """Surrogate pairs joined to the character they stand for, lone ones replaced by U+FFFD.
+
+    ValueError for what is no text, such as bytes.
+    """
+    if not isinstance(text, str):
+        raise ValueError(f"text must be a str, but is {text!r:.60}.")
     try:
         text.encode("utf-8")
     except UnicodeEncodeError:

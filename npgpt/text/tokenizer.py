@@ -8,6 +8,7 @@ for. It puts no special tokens around a text, applies no chat template and does 
 from __future__ import annotations
 
 import codecs
+import operator
 import os
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from collections.abc import Set as AbstractSet
@@ -133,11 +134,13 @@ class Tokenizer(tiktoken.Encoding):
         )
 
     def decode_bytes(self, tokens: Sequence[int]) -> bytes:
-        """Ids -> bytes; ValueError for an id without a token."""
+        """Ids -> bytes; ValueError for an id without a token, and for what is no id."""
         try:
-            return b"".join([self.bytes_of[token] for token in tokens])
+            return b"".join([self.bytes_of[operator.index(token)] for token in tokens])
         except KeyError as error:
             raise ValueError(f"id {error.args[0]} has no token in {self.name}.") from None
+        except TypeError:
+            raise ValueError(f"tokens must be a list of ids, but is {tokens!r:.60}.") from None
 
     def decode(self, tokens: Sequence[int], errors: str = "replace") -> str:
         """Ids -> text, U+FFFD where it is not UTF-8; ValueError for an id without a token."""

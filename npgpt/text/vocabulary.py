@@ -84,7 +84,7 @@ def read_gguf_vocabulary(path: Path) -> Vocabulary:
     if setting("model") != "gpt2":
         raise ValueError(
             f"{path}: tokenizer.ggml.model is {setting('model')!r}, but npgpt reads byte-level "
-            "BPE, which is 'gpt2'; give token ids instead of text (--ids)."
+            "BPE, which is 'gpt2'; token ids need neither."
         )
     pattern = named_pattern(setting("pre") or "gpt-2", path)
     tokens = _expect(list, setting("tokens"), f"{path}: tokenizer.ggml.tokens")
@@ -206,7 +206,7 @@ def _vocab_and_merges(
         return vocab, path, _merges_by_index(listed, where), where
     raise FileNotFoundError(
         f"{folder} has no vocabulary to read text with: add vocab.json and merges.txt, or "
-        "tokenizer.json, or give token ids instead of text (--ids)."
+        "tokenizer.json; token ids need none."
     )
 
 

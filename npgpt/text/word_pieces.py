@@ -36,7 +36,7 @@ def load_word_pieces(name: str | os.PathLike[str], *, revision: str | None = Non
         import tokenizers
     except ImportError:
         raise ImportError(
-            "BERT's word pieces need the package tokenizers: pip install 'npgpt[bert]'"
+            'word pieces need the package tokenizers: pip install "npgpt[bert]"'
         ) from None
     folder = find_model(name, revision, files=("tokenizer",))
     whole, vocabulary = folder / "tokenizer.json", folder / "vocab.txt"

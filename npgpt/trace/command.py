@@ -155,7 +155,7 @@ def _check_memory(view: lens.LensView, T: int, itemsize: int) -> None:
 def _parser() -> argparse.ArgumentParser:
     parser = cli.new_parser(PROG, "Follow one token through a GPT-2 or a Llama.")
     add = parser.add_argument
-    add("text", nargs="?", metavar="TEXT", help='the text to read; "-" reads stdin')
+    cli.add_text(parser, "the text to read")
     add("--ids", metavar="IDS", help="token ids instead of a text; no vocabulary needed")
     cli.add_model(parser)
     add("--position", type=int, metavar="P", help="the token to follow; default: the last")

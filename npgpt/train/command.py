@@ -1,8 +1,8 @@
 """python -m npgpt.train --data TEXT --out DIR: train a GPT-2, from scratch or from a checkpoint.
 
 Progress goes to stderr, evaluations and samples to stdout, every step to DIR/log.csv. Exit code 0
-when the run is finished or its time is up, 1 when the loss is no longer finite, 2 for bad input,
-130 after Ctrl-C (which finishes the step and saves; a second one does not wait).
+when the run is finished or its time is up, 1 when it diverges, 2 for bad input, 130 after Ctrl-C
+(which finishes the step and saves; a second one does not wait).
 """
 
 from __future__ import annotations
@@ -13,9 +13,9 @@ import signal
 import sys
 import time
 from collections.abc import Iterator, Sequence
-from pathlib import Path
 from typing import Any, TextIO
 
+from npgpt.files.io import expanded
 from npgpt.text.corpus import token_sizes
 from npgpt.text.tokenizer import decodable_ids
 from npgpt.train import mpi
@@ -26,14 +26,15 @@ from npgpt.train.log import (
     plot_log,
     progress_bar,
     progress_text,
+    readers_may_leave,
     say,
     write_row,
 )
 from npgpt.train.mpi import Ranks
-from npgpt.train.options import parser
+from npgpt.train.options import Settings, parser
 from npgpt.train.setup import Run, prepare
 from npgpt.train.state import STATE, export_model
-from npgpt.train.steps import Report, evaluate_held_out, training_steps
+from npgpt.train.steps import Report, check_useful, evaluate_held_out, training_steps
 from npgpt.train.windows import windows_per_epoch
 
 PROG = "npgpt.train"
@@ -44,16 +45,18 @@ SAMPLE_TOKENS = 100
 def main(argv: Sequence[str]) -> int:
     """Run the command; returns the exit code."""
     given = vars(parser(PROG).parse_args(argv))
-    folder, resume = Path(given.pop("out")), given.pop("resume", False)
+    folder, resume = expanded(given.pop("out")), given.pop("resume", False)
     ranks = mpi.connect()
     given["ranks"] = 1 if ranks is None else ranks.size
-    if ranks is None:
-        return _rank_zero(prepare(folder, given, resume))
-    run = ranks.first_then_others(
-        lambda: prepare(folder, given, resume), lambda: prepare(folder, given, resume=True)
-    )
-    with ranks.all_or_none(PROG):
-        return _rank_zero(run, ranks) if ranks.rank == 0 else _worker(run, ranks)
+    with readers_may_leave(), contextlib.ExitStack() as held:
+        if ranks is None:
+            return _rank_zero(prepare(folder, given, resume, held))
+        run = ranks.first_then_others(
+            lambda: prepare(folder, given, resume, held),
+            lambda: prepare(folder, given, resume=True),
+        )
+        with ranks.all_or_none(PROG):
+            return _rank_zero(run, ranks) if ranks.rank == 0 else _worker(run, ranks)
 
 
 def _rank_zero(run: Run, ranks: Ranks | None = None) -> int:
@@ -68,8 +71,8 @@ def _rank_zero(run: Run, ranks: Ranks | None = None) -> int:
             _train(run, prompt, log, caught, ranks)
         except FloatingPointError as error:
             print(
-                f"{PROG}: stopped, no longer finite at {error}. {run.folder / STATE} keeps the "
-                "last state that was saved; start anew with a smaller --lr, or with --clip.",
+                f"{PROG}: stopped, {error}. {run.folder / STATE} keeps the last state that was "
+                "saved; start anew with a smaller --lr, a longer --warmup, or with --clip.",
                 file=sys.stderr,
             )
             return EXIT_DIVERGED
@@ -80,7 +83,9 @@ def _worker(run: Run, ranks: Ranks) -> int:
     """The steps of a rank that writes nothing; returns the exit code."""
     with _stop_signals() as caught:
         try:
-            for _ in _steps(run, ranks):
+            for report in _steps(run, ranks):
+                if _pauses(run.settings, report.step):
+                    _check_useful(run, report.step)
                 if ranks.any(bool(caught)):
                     break
         except FloatingPointError:
@@ -103,6 +108,8 @@ def _train(
         for report in _steps(run, ranks):
             step, last = report.step, report.step == settings.steps
             measured: tuple[float | None, float | None] = (None, None)
+            if _pauses(settings, step):
+                _check_useful(run, step)
             if len(run.texts.held_out) and (last or _due(step, settings.eval_every)):
                 measured = _evaluate(run, report)
             seconds = run.seconds + time.monotonic() - start
@@ -116,13 +123,15 @@ def _train(
             if ranks is not None:
                 stopping = ranks.any(stopping)
             if last or stopping or _due(step, settings.save_every):
-                run.save(step, seconds)
+                if stopping:
+                    _check_useful(run, step)
+                run.save(step, seconds, going_on=not (last or stopping))
                 drawn = plot_log(run.folder)
             if last or stopping:
                 break
     print(f"{'done' if last else 'stopped'} after step {step}; saved in {run.folder}")
     if not drawn:
-        print(f"no {PLOT}, which needs: pip install 'npgpt[plot]'")
+        print(f'no {PLOT}, which needs: pip install "npgpt[plot]"')
 
 
 def _evaluate(run: Run, report: Report) -> tuple[float, float]:
@@ -151,6 +160,8 @@ def _sample(run: Run, prompt: list[int], step: int) -> str:
         seed=run.settings.seed + step,
         allowed=decodable_ids(run.tokenizer, run.model.rows),
         slide=True,
+        # A cache cannot follow angles that change with the length of the text.
+        use_cache=getattr(run.model.config, "rope_type", None) != "dynamic",
     )
     ids = [token for token in [*prompt, *new] if token != run.end_of_text]
     return f"--- sample after step {step}\n{run.tokenizer.decode(ids)}\n---"
@@ -189,21 +200,38 @@ def _due(step: int, every: int) -> bool:
     return every > 0 and step % every == 0
 
 
+def _pauses(settings: Settings, step: int) -> bool:
+    """Whether more is due after this step than the next one, for which the model must be good."""
+    every = settings.save_every, settings.eval_every, settings.sample_every
+    return step == settings.steps or any(_due(step, each) for each in every)
+
+
+def _check_useful(run: Run, step: int) -> None:
+    """The same on every rank, so that all of them stop here or none does."""
+    check_useful(run.model, run.texts.ids, run.settings.context, step)
+
+
 @contextlib.contextmanager
 def _stop_signals() -> Iterator[list[int]]:
-    """The signals that asked to stop, as they come in; the second one interrupts the step."""
+    """The signal that asked to stop, once it came in; a second one interrupts the step."""
     caught: list[int] = []
 
     def catch(number: int, _frame: Any) -> None:
         if caught:
+            if number in hang_ups:  # which a shell hands on to its jobs, so that it comes twice
+                return
             raise KeyboardInterrupt
         caught.append(number)
-        print(f"{PROG}: finishing this step, then saving", file=sys.stderr, flush=True)
+        with contextlib.suppress(OSError):  # a terminal that hung up takes no words
+            print(f"{PROG}: finishing this step, then saving", file=sys.stderr, flush=True)
 
-    signals = (signal.SIGINT, signal.SIGTERM)
+    # What a closed terminal sends, on Windows the second; under `nohup` it is ignored.
+    found = [getattr(signal, n) for n in ("SIGHUP", "SIGBREAK") if hasattr(signal, n)]
+    hang_ups = [number for number in found if signal.getsignal(number) is not signal.SIG_IGN]
+    signals = (signal.SIGINT, signal.SIGTERM, *hang_ups)
     before = [signal.signal(number, catch) for number in signals]
     try:
         yield caught
     finally:
         for number, handler in zip(signals, before, strict=True):
-            signal.signal(number, handler)
+            signal.signal(number, handler or signal.SIG_DFL)  # None: it was not Python's

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import contextlib
 import csv
 import importlib.util
 import io
+import os
 import sys
-from collections.abc import Sequence
+import warnings
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import Any, TextIO
+from typing import Any, TextIO, cast
 
 from tqdm import tqdm
 
@@ -29,7 +32,10 @@ PLAIN_INTERVAL = 30.0  # seconds between lines where stderr is no terminal
 
 
 def open_log(folder: Path, step: int) -> TextIO:
-    """`log.csv`, open for the row after `step`; rows of later steps, which were lost, go."""
+    """`log.csv`, open for the row after `step`; rows of later steps, which were lost, go.
+
+    Raises ValueError, naming the line, for a file that is no log.
+    """
     path = folder / LOG
     rows = [row for row in read_log(folder) if int(row["step"]) <= step]
     with (
@@ -45,26 +51,63 @@ def open_log(folder: Path, step: int) -> TextIO:
 def write_row(log: TextIO, values: Sequence[object]) -> None:
     """Append a row; floats with nine digits, which give a float32 back exactly."""
     texts = [f"{v:.9g}" if isinstance(v, float) else "" if v is None else str(v) for v in values]
-    csv.writer(log).writerow(texts)
+    try:
+        csv.writer(log).writerow(texts)
+    except OSError as error:
+        raise OSError(f"{log.name} could not be written ({error.strerror}).") from error
 
 
 def read_log(folder: Path) -> list[dict[str, str]]:
-    """The rows of `log.csv`, without one that a kill cut off; none if there is no file."""
-    path = folder / LOG
+    """The rows of `log.csv`, without one that a kill cut off; none if there is no file.
+
+    Raises ValueError, naming the line, for a file that is no log.
+    """
+    path, rows, last = folder / LOG, [], 0
     if not path.is_file():
         return []
-    with path.open(encoding="utf-8", newline="") as file:
-        lines = [line for line in file if line.endswith("\n")]
-    return [row for row in csv.DictReader(lines) if row.get("step") and None not in row.values()]
+    lines = path.read_bytes().rpartition(b"\n")[0].splitlines()
+    for number, line in enumerate(lines, 1):
+        values = line.decode(errors="replace").split(",")
+        if number == 1 and tuple(values) == COLUMNS:
+            continue
+        if number == 1 or not _are_row(values) or int(values[0]) <= last:
+            raise ValueError(
+                f"{path}: line {number} is none of a run's log; mend it, or remove the file to go "
+                "on without its rows."
+            )
+        rows.append(dict(zip(COLUMNS, values, strict=True)))
+        last = int(values[0])
+    return rows
+
+
+def _are_row(values: Sequence[str]) -> bool:
+    """Whether these are the numbers of a row; what was not measured is empty."""
+    try:
+        for name, value in zip(COLUMNS, values, strict=True):
+            if value or name not in ("val_loss", "bits_per_byte"):
+                (int if name in ("step", "tokens") else float)(value)
+    except ValueError:
+        return False
+    return True
 
 
 def plot_log(folder: Path) -> bool:
-    """Draw the losses of `log.csv` into `loss.png`; False without matplotlib."""
+    """Draw the losses of `log.csv` into `loss.png`; False without matplotlib.
+
+    What goes wrong, such as a full disk, is warned of: no picture is worth the end of a run.
+    """
     if importlib.util.find_spec("matplotlib") is None:
         return False
+    try:
+        _draw(read_log(folder), folder / PLOT)
+    except Exception as error:
+        warnings.warn(f"{folder / PLOT} was not drawn: {error}", UserWarning, stacklevel=2)
+    return True
+
+
+def _draw(rows: list[dict[str, str]], path: Path) -> None:
     from matplotlib.figure import Figure
 
-    rows = read_log(folder)
     figure = Figure(figsize=(8, 5), layout="constrained")
     axes = figure.add_subplot(xlabel="step", ylabel="loss (nats per token)")
     curves = (("train_loss", "-", "training"), ("val_loss", "o-", "held out"))
@@ -74,9 +117,8 @@ def plot_log(folder: Path) -> bool:
             axes.plot(*zip(*points, strict=True), style, label=label)
     if rows:
         axes.legend()
-    with replacing(folder / PLOT) as (temporary,):
+    with replacing(path) as (temporary,):
         figure.savefig(temporary, format="png")
-    return True
 
 
 def progress_bar(done: int, steps: int, tokens_per_step: int) -> tqdm:
@@ -117,6 +159,43 @@ def say(text: str) -> None:
     """Print text to stdout without spoiling the bar."""
     tqdm.write(text)
     sys.stdout.flush()
+
+
+@contextlib.contextmanager
+def readers_may_leave() -> Iterator[None]:
+    """Within the block, a reader of stdout or stderr that goes away (`| head`) is no error.
+
+    What is printed then is lost, and so it is where a terminal hangs up, or the disk is full that
+    the output goes to.
+    """
+    with (
+        contextlib.redirect_stdout(cast(TextIO, _Unread(sys.stdout))),
+        contextlib.redirect_stderr(cast(TextIO, _Unread(sys.stderr))),
+    ):
+        yield
+
+
+class _Unread:
+    def __init__(self, stream: TextIO) -> None:
+        self._stream = stream
+
+    def write(self, text: str) -> int:
+        self._try(self._stream.write, text)
+        return len(text)
+
+    def flush(self) -> None:
+        self._try(self._stream.flush)
+
+    def _try(self, call: Callable[..., object], *args: str) -> None:
+        try:
+            call(*args)
+        except OSError:
+            # Python keeps what it could not write, and tries again: let that go nowhere.
+            with contextlib.suppress(OSError), Path(os.devnull).open("w") as nowhere:
+                os.dup2(nowhere.fileno(), self._stream.fileno())
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._stream, name)
 
 
 def clock(seconds: float) -> str:

@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Collection
+from typing import Any
 
 import numpy as np
 
+from npgpt.decoding.arguments import real_number, whole_number, whole_numbers
 from npgpt.ops.cross_entropy import IGNORE_INDEX
+from npgpt.ops.lookup import as_array, check_integers
 
 HIDDEN, REPLACED = 0.8, 0.1  # of the tokens to predict; the rest stays as it is
 
 
 def mask_tokens(
-    ids: np.ndarray,
+    ids: Any,
     rng: np.random.Generator,
     *,
     mask_id: int,
@@ -41,11 +44,16 @@ def mask_tokens(
     Raises:
         ValueError: a fraction outside [0, 1], or no token that is not special.
     """
-    if not 0 <= fraction <= 1:
-        raise ValueError(f"fraction must be in [0, 1], but is {fraction}.")
+    fraction = real_number("fraction", fraction, 0, 1)
+    vocab_size, mask_id = (
+        whole_number("vocab_size", vocab_size, 1),
+        whole_number("mask_id", mask_id, 0),
+    )
+    special = np.unique([mask_id, *whole_numbers("special_ids", special_ids)])
+    ids = as_array(ids, "ids")
+    check_integers(ids, "ids")
     if ids.dtype.kind == "u":  # no unsigned integer holds -100
         ids = ids.astype(np.int64)
-    special = np.unique([mask_id, *special_ids])
     ordinary = np.setdiff1d(np.arange(vocab_size), special)
     if not ordinary.size:
         raise ValueError(f"all {vocab_size} tokens of the vocabulary are special.")

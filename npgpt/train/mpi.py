@@ -106,7 +106,7 @@ def connect() -> Ranks | None:
     try:
         from mpi4py import MPI
     except ImportError as error:
-        raise ImportError("training under mpiexec needs: pip install 'npgpt[mpi]'") from error
+        raise ImportError('training under mpiexec needs: pip install "npgpt[mpi]"') from error
     ranks = Ranks(MPI.COMM_WORLD)
     if ranks.size != launched:
         raise ValueError(

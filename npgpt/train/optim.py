@@ -12,9 +12,12 @@ from typing import NamedTuple
 
 import numpy as np
 
+from npgpt.decoding.arguments import real_number, whole_number
 from npgpt.models.common import Params
 from npgpt.ops import threads
 from npgpt.ops.chunks import SIZE, chunks
+
+BELOW_1 = math.nextafter(1, 0)
 
 
 class AdamWState(NamedTuple):
@@ -66,8 +69,12 @@ def adamw_step(
         weight_decay: λ, of the parameters of which `decays` is true.
 
     Raises:
-        ValueError: a parameter does not lie in C order, so that it has no flat view to update.
+        ValueError: a step below 1, a rate below 0, a β outside [0, 1); gradients of another shape;
+            a parameter does not lie in C order, so that it has no flat view to update.
     """
+    step, lr = whole_number("step", step, 1), real_number("lr", lr, 0)
+    weight_decay, eps = real_number("weight_decay", weight_decay, 0), real_number("eps", eps, 0)
+    beta1, beta2 = real_number("beta1", beta1, 0, BELOW_1), real_number("beta2", beta2, 0, BELOW_1)
     correction1, correction2 = 1 - beta1**step, math.sqrt(1 - beta2**step)
 
     def update(name: str) -> None:
@@ -92,6 +99,11 @@ def adamw_step(
 
     for name in params:
         arrays = (params[name], state.first[name], state.second[name])
+        if grads[name].shape != params[name].shape:
+            raise ValueError(
+                f"the gradient of {name!r} has shape {[*grads[name].shape]}, the parameter "
+                f"{[*params[name].shape]}."
+            )
         if not all(array.flags.c_contiguous for array in arrays):
             raise ValueError(f"{name!r} does not lie in C order; train on a copy that does.")
     # The largest first, so that no thread is left alone with one at the end.
@@ -109,6 +121,7 @@ def clip_gradients(grads: Mapping[str, np.ndarray], max_norm: float) -> float:
     Returns:
         The norm before clipping; NaN or infinite if a gradient is, which then stay as they are.
     """
+    max_norm = real_number("max_norm", max_norm, 0)
     squares = [float(np.dot(flat, flat)) for flat in (g.reshape(-1) for g in grads.values())]
     norm = math.sqrt(math.fsum(squares)) if all(map(math.isfinite, squares)) else math.nan
     scale = max_norm / (norm + 1e-6)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import argparse
 import math
+import warnings
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields, replace
 from functools import partial
@@ -23,6 +24,8 @@ PRESETS = {  # blocks, heads, width, context
     "tiny": (6, 4, 256, 256),
     **{name: (c.n_layer, c.n_head, c.n_embd, c.n_positions) for name, c in GPT2_PRESETS.items()},
 }
+LARGEST = 2**63  # more than any number of steps; the state keeps smaller integers only
+MOST_TOKENS = 2**28  # of a step: gigabytes of ids alone
 # How argparse reads a setting of each type.
 ARGUMENTS: dict[Any, dict[str, Any]] = {
     bool: {"action": "store_true"},
@@ -133,7 +136,9 @@ class Settings:
     eval_batches: int = _report(20, "held-out batches for each (20)", 1)
     save_every: int = _report(250, "steps between saves (250; 0: at the end)", 0)
     sample_every: int = _report(500, "steps between samples (500; 0: none)", 0)
-    sample_prompt: str = _report("", "what samples start with (end-of-text)", metavar="TEXT")
+    sample_prompt: str = _report(
+        "", "what samples start with (end-of-text)", metavar="TEXT", type=cli.text
+    )
     time_limit: float | None = _report(
         None, "save and stop after so many minutes", 0, metavar="MIN"
     )
@@ -163,7 +168,9 @@ def new_settings(given: Mapping[str, Any]) -> Settings:
     for each in fields(Settings):
         default = each.metadata["default"]({**given, **values})
         values[each.name] = given.get(each.name, default)
-    return _checked(Settings(**values))
+    settings = _checked(Settings(**values))
+    _warn_of_idle(settings, given)
+    return settings
 
 
 def resumed_settings(before: Settings, given: Mapping[str, Any], done: int) -> Settings:
@@ -188,7 +195,10 @@ def resumed_settings(before: Settings, given: Mapping[str, Any], done: int) -> S
         raise ValueError(
             f"this run has done {done} steps; --steps must be at least that, but is {steps}."
         )
-    return _checked(replace(before, **{"time_limit": None, **given}))
+    settings = _checked(replace(before, **{"time_limit": None, **given}))
+    changed = {name: value for name, value in given.items() if value != getattr(before, name)}
+    _warn_of_idle(settings, changed, settings.steps == done)
+    return settings
 
 
 def check_ranges(values: Mapping[str, Any], where: str = "") -> None:
@@ -200,15 +210,45 @@ def check_ranges(values: Mapping[str, Any], where: str = "") -> None:
         choices = each.metadata["argument"].get("choices", [value])
         if value not in choices:
             raise ValueError(f"{where}{option_of(each.name)} must be one of {', '.join(choices)}.")
+        if isinstance(value, int) and value >= LARGEST:
+            below = LARGEST
         if low is not None and not (low <= value < below and math.isfinite(value)):
             bounds = f"at least {low:g}" if below == math.inf else f"in [{low:g}, {below:g})"
-            raise ValueError(f"{where}{option_of(each.name)} must be {bounds}, but is {value}.")
+            raise ValueError(
+                f"{where}{option_of(each.name)} must be {bounds}, but is {value!s:.40}."
+            )
 
 
 def _checked(settings: Settings) -> Settings:
     if settings.min_lr > settings.lr:
         raise ValueError(f"--min-lr {settings.min_lr} is above --lr {settings.lr}.")
+    tokens = settings.batch_size * settings.grad_accum * max(1, settings.context)
+    if tokens > MOST_TOKENS:
+        raise ValueError(
+            f"a step reads --batch-size {settings.batch_size} times --grad-accum "
+            f"{settings.grad_accum} windows, {tokens:,} tokens, which no machine can hold."
+        )
     return settings
+
+
+def _warn_of_idle(settings: Settings, given: Mapping[str, Any], finished: bool = False) -> None:
+    """Warn of options that have no effect beside the others; a `finished` run does no step."""
+    idle: dict[str, list[str]] = {}  # why, and which
+    if given.keys() >= {"n_layer", "n_head", "n_embd", "context"}:
+        idle["every size is given"] = ["preset"]
+    if settings.sample_every == 0:
+        idle["no samples are written"] = ["sample_prompt"]
+    if settings.val is None and settings.val_fraction == 0:
+        idle["nothing is held out"] = ["eval_every", "eval_batches"]
+    if settings.warmup >= settings.steps:
+        idle["--warmup lasts to the end"] = ["min_lr"]
+    if finished:
+        names = [each.name for each in fields(Settings) if each.metadata["changeable"]]
+        used = ("data", "val", "steps", "save_dtype")
+        idle = {"the run is finished": [name for name in names if name not in used]}
+    for why, names in idle.items():
+        for name in given.keys() & {*names}:
+            warnings.warn(f"{option_of(name)} has no effect: {why}.", UserWarning, stacklevel=4)
 
 
 def option_of(name: str) -> str:

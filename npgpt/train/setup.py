@@ -5,21 +5,23 @@ Nothing is written before everything has been checked.
 
 from __future__ import annotations
 
-import contextlib
 import json
+import warnings
 from collections.abc import Mapping
+from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
-from zipfile import BadZipFile
 
 import numpy as np
 
 from npgpt import cli
 from npgpt.decoding.causal import end_of_text_ids
-from npgpt.files.checkpoint import GENERATION_CONFIG
+from npgpt.files.checkpoint import GENERATION_CONFIG, shortened
 from npgpt.files.hub import companions, find_model
-from npgpt.files.io import clear_litter, replacing
+from npgpt.files.io import alone_in, replacing
+from npgpt.files.safetensors_file import read_metadata, read_tensors, write_tensors
+from npgpt.files.tensors import broken_names
 from npgpt.models.auto import find_supported, from_pretrained
 from npgpt.models.gpt2.config import GPT2Config, init_params
 from npgpt.models.gpt2.model import GPT2
@@ -34,7 +36,7 @@ from npgpt.train.options import Settings, new_settings, resumed_settings
 from npgpt.train.state import STATE, State, export_model, load_state, save_state
 
 END_OF_TEXT = "<|endoftext|>"
-IDS = "ids.npz"  # the run's token ids
+IDS = "ids.safetensors"  # the run's token ids
 INIT_STREAM = 0  # keeps these draws apart from others with the same seed
 
 
@@ -55,46 +57,70 @@ class Run(NamedTuple):
     tokenizer: Tokenizer
     end_of_text: int | None
     texts: Texts
+    data: str  # fingerprint of the texts
     step: int  # steps done
     seconds: float  # spent on them, before and after each --resume
 
-    def save(self, step: int, seconds: float) -> None:
-        """Write the state, then the model for other programs."""
-        data = corpus.ids_key(*self.texts)
-        state = State(self.model, self.optimizer, step, seconds, self.settings, data)
+    def save(self, step: int, seconds: float, *, going_on: bool = False) -> None:
+        """Write the state, then the model for other programs.
+
+        A model that cannot be written, as where the disk is full, ends no run that is `going_on`:
+        it warns, since the next save will write it.
+        """
+        state = State(self.model, self.optimizer, step, seconds, self.settings, self.data)
         save_state(self.folder, state)
-        export_model(self.folder, self.model, self.settings.save_dtype)
+        try:
+            export_model(self.folder, self.model, self.settings.save_dtype)
+        except (OSError, ValueError) as error:
+            if not going_on:
+                raise
+            warnings.warn(f"after step {step}: {error}", UserWarning, stacklevel=2)
 
 
-def prepare(folder: Path, given: Mapping[str, Any], resume: bool) -> Run:
+def prepare(
+    folder: Path, given: Mapping[str, Any], resume: bool, held: ExitStack | None = None
+) -> Run:
     """Begin a run in `folder`, or go on with the one that is there if `resume`.
+
+    Args:
+        held: gets the lock of the folder, which keeps other runs out. None: no lock is taken.
 
     Raises ValueError or OSError, one sentence, for whatever does not fit.
     """
-    if (folder / STATE).is_file():
-        if not resume:
-            raise ValueError(
-                f"{folder} holds a run; go on with --resume, or choose another folder for --out."
-            )
-        clear_litter(folder)
+    if (folder / STATE).is_file() and resume:
+        if held:
+            held.enter_context(alone_in(folder))
         return _resumed(folder, given)
+    _check_vacant(folder)
+    if resume and "data" not in given:
+        raise FileNotFoundError(
+            f"there is no run in {folder} to resume, and no --data for a new one."
+        )
+    return _new(folder, given, held)
+
+
+def _check_vacant(folder: Path) -> None:
+    """Raise ValueError for a folder in which no run can begin."""
+    if (folder / STATE).is_file():
+        raise ValueError(
+            f"{folder} holds a run; go on with --resume, or choose another folder for --out."
+        )
     if taken := [name for name in ("model.safetensors", LOG) if (folder / name).exists()]:
         raise ValueError(
             f"{folder} holds {taken[0]} but no {STATE} to go on from; choose another folder for "
             "--out (and --init to fine-tune a model)."
         )
-    if resume and "data" not in given:
-        raise FileNotFoundError(
-            f"there is no run in {folder} to resume, and no --data for a new one."
-        )
-    return _new(folder, given)
 
 
-def _new(folder: Path, given: Mapping[str, Any]) -> Run:
+def _new(folder: Path, given: Mapping[str, Any], held: ExitStack | None) -> Run:
     settings = new_settings(given)
     model = None if settings.init is None else _initial_model(settings, settings.init)
     source = settings.vocab_from or settings.init
     tokenizer = byte_tokenizer() if source is None else load_tokenizer(source)
+    if settings.special and not tokenizer.special_tokens_set:
+        warnings.warn(
+            "--special has no effect: the vocabulary has no such tokens.", UserWarning, stacklevel=2
+        )
     end_of_text = _end_of_text(tokenizer, model)
     if model is None:
         model = _fresh_model(settings, tokenizer, end_of_text)
@@ -107,12 +133,14 @@ def _new(folder: Path, given: Mapping[str, Any]) -> Run:
     texts = _read_texts(files, settings, tokenizer, end_of_text)
     _check_texts(texts, settings, model.rows)
     folder.mkdir(parents=True, exist_ok=True)
-    clear_litter(folder)  # of a run that was killed before its first save
+    if held:
+        held.enter_context(alone_in(folder))
+    _check_vacant(folder)  # once more: another run may have begun and ended meanwhile
     write_vocabulary(folder, source, generation_config=settings.vocab_from is None)
     _keep_texts(folder, texts, corpus.source_key(tokenizer, settings.special, *files))
-    optimizer = new_adamw_state(model.params)
-    run = Run(folder, settings, model, optimizer, tokenizer, end_of_text, texts, 0, 0.0)
-    run.save(0, 0.0)
+    data, optimizer = corpus.ids_key(*texts), new_adamw_state(model.params)
+    run = Run(folder, settings, model, optimizer, tokenizer, end_of_text, texts, data, 0, 0.0)
+    run.save(0, 0.0, going_on=True)
     return run
 
 
@@ -122,7 +150,7 @@ def _resumed(folder: Path, given: Mapping[str, Any]) -> Run:
     tokenizer = tokenizer_from_folder(folder)
     end_of_text = _end_of_text(tokenizer, model)
     files = _files(settings)
-    texts = _kept_texts(folder, corpus.source_key(tokenizer, settings.special, *files))
+    texts = _kept_texts(folder, corpus.source_key(tokenizer, settings.special, *files), data)
     if texts is None:
         texts = _read_texts(files, settings, tokenizer, end_of_text)
     if corpus.ids_key(*texts) != data:
@@ -130,7 +158,9 @@ def _resumed(folder: Path, given: Mapping[str, Any]) -> Run:
             f"the texts or the vocabulary have changed since the run in {folder} began; it resumes "
             "only on the same ones."
         )
-    return Run(folder, settings, model, optimizer, tokenizer, end_of_text, texts, step, seconds)
+    return Run(
+        folder, settings, model, optimizer, tokenizer, end_of_text, texts, data, step, seconds
+    )
 
 
 def _initial_model(settings: Settings, name: str) -> GPT2 | Llama:
@@ -142,6 +172,11 @@ def _initial_model(settings: Settings, name: str) -> GPT2 | Llama:
             f"is the file {place}."
         )
     model: GPT2 | Llama = from_pretrained(place, dtype=cli.DTYPES[settings.dtype])
+    if broken := broken_names(model.params):
+        raise ValueError(
+            f"{name!r} has NaN or infinite values in {shortened(broken)}, which training would "
+            "only spread; start from another copy."
+        )
     if isinstance(model, Llama):
         model.config = replace(model.config, attention_dropout=settings.dropout)
     else:
@@ -242,18 +277,28 @@ def _check_texts(texts: Texts, settings: Settings, V: int) -> None:
 
 def _keep_texts(folder: Path, texts: Texts, source: str) -> None:
     """Keep the ids for the next --resume, with the fingerprint of what they were made from."""
-    with replacing(folder / IDS) as (temporary,), temporary.open("wb") as file:
-        np.savez(file, source=np.array(source), **texts._asdict())
+    write_tensors(folder / IDS, texts._asdict(), {"source": source})
 
 
-def _kept_texts(folder: Path, source: str) -> Texts | None:
-    """The ids that `_keep_texts` kept; None if they are damaged or made from something else."""
-    damaged = (OSError, ValueError, EOFError, KeyError, BadZipFile)
-    with (
-        contextlib.suppress(*damaged),
-        (folder / IDS).open("rb") as file,
-        np.load(file, allow_pickle=False) as kept,
-    ):
-        if kept["source"].item() == source:
-            return Texts(*(kept[name] for name in Texts._fields))
+def _kept_texts(folder: Path, source: str, data: str) -> Texts | None:
+    """The ids that `_keep_texts` kept; None if they are others, with a warning if they must not be.
+
+    Args:
+        source: fingerprint of what they were made from; if that changed, they are of no use.
+        data: fingerprint of the ids themselves.
+    """
+    path = folder / IDS
+    if not path.is_file():
+        return None
+    try:
+        if read_metadata(path).get("source") != source:
+            return None
+        kept = read_tensors(path)
+        flat = all(p.ndim == 1 and p.dtype in (np.uint16, np.uint32) for p in kept.values())
+        if kept.keys() == {*Texts._fields} and flat and corpus.ids_key(*Texts(**kept)) == data:
+            return Texts(**kept)
+        reason = f"{path} has other ids than the run began with."
+    except (OSError, ValueError) as error:
+        reason = str(error)
+    warnings.warn(f"The texts are read again: {reason}", UserWarning, stacklevel=3)
     return None

@@ -15,9 +15,13 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any, NamedTuple, get_type_hints
 
+import numpy as np
+
+from npgpt.files.checkpoint import shortened
 from npgpt.files.io import parse_json
 from npgpt.files.kinds import check_kinds
 from npgpt.files.safetensors_file import read_metadata, read_tensors, write_tensors
+from npgpt.files.tensors import Shapes, broken_names
 from npgpt.models.gpt2.config import GPT2Config, param_shapes
 from npgpt.models.gpt2.model import GPT2
 from npgpt.models.llama.config import LlamaConfig
@@ -62,25 +66,31 @@ def load_state(folder: Path) -> State:
     """Read what `save_state` wrote, bit by bit. Raises ValueError for a file that is not one."""
     path = folder / STATE
     tensors, metadata = read_tensors(path), read_metadata(path)
-    try:
-        config, facts = (_read(metadata[key], f"{path}: {key!r}") for key in ("config", "facts"))
-        model, names = _empty_model(config, str(path))
-        model.params, first, second = (
-            {name: tensors[f"{part}.{name}"] for name in names} for part in PARTS
-        )
-    except KeyError as error:
-        raise ValueError(f"{path} is not the state of a training run: {error}.") from None
+    config, facts = (_read(metadata, key, path) for key in ("config", "facts"))
     _check_types(facts, FACTS, f"{path}: 'facts'")
     _check_types(facts["settings"], get_type_hints(Settings), f"{path}: 'settings'")
     check_ranges(facts["settings"], f"{path}: ")
-    facts["settings"] = Settings(**facts["settings"])
+    settings = facts["settings"] = Settings(**facts["settings"])
+    if not 0 <= facts["step"] <= settings.steps:
+        raise ValueError(f"{path}: step {facts['step']} is none of the {settings.steps} --steps.")
+    if facts["seconds"] < 0:
+        raise ValueError(f"{path}: 'facts': seconds must not be {facts['seconds']}.")
+    model, shapes = _empty_model(config, len(tensors), str(path))
+    _check_tensors(tensors, shapes, settings.dtype, path)
+    model.params, first, second = (
+        {name: tensors[f"{part}.{name}"] for name in shapes} for part in PARTS
+    )
+    if settings.context > model.context:
+        raise ValueError(f"{path}: --context {settings.context} exceeds {model.context} positions.")
     return State(model, AdamWState(first, second), **facts)
 
 
-def _read(text: str, where: str) -> dict[str, Any]:
-    table = parse_json(text.encode(), where)
+def _read(metadata: Mapping[str, Any], key: str, path: Path) -> dict[str, Any]:
+    if not isinstance(text := metadata.get(key), str):
+        raise ValueError(f"{path} is not the state of a training run: it has no text {key!r}.")
+    table = parse_json(text.encode(), f"{path}: {key!r}")
     if not isinstance(table, dict):
-        raise ValueError(f"{where} is not a JSON object.")
+        raise ValueError(f"{path}: {key!r} is not a JSON object.")
     return table
 
 
@@ -94,18 +104,58 @@ def _check_types(table: Mapping[str, Any], types: Mapping[str, Any], where: str)
     check_kinds(table, types, where)
 
 
-def _empty_model(raw: dict[str, Any], where: str) -> tuple[GPT2 | Llama, list[str]]:
-    """A model of this configuration without parameters, and their names."""
+def _empty_model(raw: dict[str, Any], most: int, where: str) -> tuple[GPT2 | Llama, Shapes]:
+    """A model of this configuration without parameters, and their shapes; `most` blocks at most."""
     if raw.get("model_type") == "llama":
         llama = LlamaConfig.from_dict(raw, where)
-        return Llama(llama, {}), list(llama_shapes(llama))
+        _check_blocks(llama.num_hidden_layers, most, where)
+        return Llama(llama, {}), llama_shapes(llama)
     config = GPT2Config.from_dict(raw, where)
-    return GPT2(config, {}), list(param_shapes(config))
+    _check_blocks(config.n_layer, most, where)
+    return GPT2(config, {}), param_shapes(config)
+
+
+def _check_blocks(blocks: int, most: int, where: str) -> None:
+    if blocks > most:  # before their names are listed, which could be two thousand million
+        raise ValueError(
+            f"{where}: 'config' has {blocks} blocks, but the file only {most} tensors."
+        )
+
+
+def _check_tensors(
+    tensors: Mapping[str, np.ndarray], shapes: Shapes, dtype: str, path: Path
+) -> None:
+    """Raise ValueError unless these are the parameters and moments of a run, all finite."""
+    wanted = {f"{part}.{name}": shape for part in PARTS for name, shape in shapes.items()}
+    if differing := sorted(wanted.keys() ^ tensors.keys()):
+        raise ValueError(f"{path}: unknown or missing tensors: {shortened(differing)}.")
+    for name, shape in wanted.items():
+        found = tensors[name]
+        if (found.shape, found.dtype.name) != (shape, dtype):
+            raise ValueError(
+                f"{path}: {name!r} is {found.dtype} {list(found.shape)}, but must be "
+                f"{dtype} {list(shape)}."
+            )
+    if broken := broken_names(tensors):
+        raise ValueError(f"{path}: NaN or infinite values in {shortened(broken)}.")
+    for name, array in tensors.items():
+        if name.startswith(PARTS[-1]) and array.min() < 0:
+            raise ValueError(f"{path}: {name!r} has values below 0, but is a mean of squares.")
 
 
 def export_model(folder: Path, model: GPT2 | Llama, dtype: str) -> None:
-    """Write the model beside its vocabulary, for everyone else, its numbers as `dtype`."""
+    """Write the model beside its vocabulary, for everyone else, its numbers as `dtype`.
+
+    Raises ValueError for a number that this dtype cannot hold; OSError if it cannot be written.
+    """
     as_dtype = copy(model)
-    as_dtype.params = {n: array.astype(dtype, copy=False) for n, array in model.params.items()}
+    try:
+        with np.errstate(over="raise"):
+            as_dtype.params = {n: a.astype(dtype, copy=False) for n, a in model.params.items()}
+    except FloatingPointError:
+        raise ValueError(
+            f"{folder}: the model has numbers that are too large for {dtype}, so it was not "
+            "written; resume with another --save-dtype."
+        ) from None
     as_dtype.source = folder
     as_dtype.save_pretrained(folder, overwrite=True)

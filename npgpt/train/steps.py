@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
+from npgpt.files.tensors import broken_names
 from npgpt.models.common import Params
 from npgpt.models.gpt2.model import GPT2
 from npgpt.models.llama.model import Llama
@@ -83,7 +84,8 @@ def training_steps(
         ranks: the processes to share each step with, which is then `ranks.size` times as large.
 
     Raises:
-        FloatingPointError: loss or gradients are no longer finite; the step updated nothing.
+        FloatingPointError: loss or gradients are no longer finite, and the step updated nothing, or
+            its update made weights or moments so.
     """
     size, windows = recipe.batch_size, recipe.batch_size * recipe.grad_accum
     rank, shares = (0, 1) if ranks is None else (ranks.rank, ranks.size)
@@ -113,7 +115,9 @@ def training_step(
             loss = ranks.average(loss, grads, sum(count_targets(targets) for _, targets in batches))
         norm = clip_gradients(grads, recipe.clip)
     if not (math.isfinite(loss) and math.isfinite(norm)):
-        raise FloatingPointError(f"step {step}: loss {loss}, gradient norm {norm}")
+        raise FloatingPointError(
+            f"no longer finite at step {step}: loss {loss}, gradient norm {norm}"
+        )
     lr = learning_rate(
         step - 1,
         peak=recipe.lr,
@@ -121,17 +125,44 @@ def training_step(
         warmup=recipe.warmup,
         steps=recipe.steps,
     )
-    adamw_step(
-        model.params,
-        grads,
-        state,
-        step=step,
-        lr=lr,
-        weight_decay=recipe.weight_decay,
-        beta1=recipe.beta1,
-        beta2=recipe.beta2,
-    )
+    with np.errstate(over="ignore", invalid="ignore"):
+        adamw_step(
+            model.params,
+            grads,
+            state,
+            step=step,
+            lr=lr,
+            weight_decay=recipe.weight_decay,
+            beta1=recipe.beta1,
+            beta2=recipe.beta2,
+        )
+    _check_update(model, state, step, lr)
     return Report(step, loss, lr, norm)
+
+
+def _check_update(model: GPT2 | Llama, state: AdamWState, step: int, lr: float) -> None:
+    for what, arrays in (("", model.params), *zip(state._fields, state, strict=True)):
+        if bad := broken_names(arrays):
+            which = f"the {what} moment of {bad[0]}" if what else bad[0]
+            raise FloatingPointError(
+                f"no longer finite after the update of step {step} (learning rate {lr:g}): {which}"
+            )
+
+
+def check_useful(model: GPT2 | Llama, ids: np.ndarray, context: int, step: int) -> None:
+    """Raise FloatingPointError if the weights are finite but useless, after far too large steps.
+
+    That is a loss, on the first window of the training text [N], of more than ten times ln V, which
+    a guess among all V tokens has: no model that learns or has learned is so wrong.
+    """
+    window = ids[: context + 1].astype(np.int64)
+    with np.errstate(over="ignore", invalid="ignore"):
+        loss = float(cross_entropy_forward(model(window[:-1]), window[1:])[0])
+    guess = math.log(model.rows)
+    if not loss <= 10 * guess:
+        raise FloatingPointError(
+            f"useless after step {step}: loss {loss:.4g}, where a guess has {guess:.4g}"
+        )
 
 
 def accumulated_gradients(

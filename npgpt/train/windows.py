@@ -4,8 +4,12 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Iterator
+from typing import Any
 
 import numpy as np
+
+from npgpt.decoding.arguments import whole_number
+from npgpt.ops.lookup import as_array, check_integers
 
 EPOCH_STREAM = 1  # keeps these draws apart from others with the same seed
 
@@ -17,7 +21,7 @@ def split_tail(ids: np.ndarray, fraction: float) -> tuple[np.ndarray, np.ndarray
 
 
 def training_batch(
-    ids: np.ndarray, first: int, count: int, *, context: int, seed: int
+    ids: Any, first: int, count: int, *, context: int, seed: int
 ) -> tuple[np.ndarray, np.ndarray]:
     """Windows number `first` … `first + count - 1` of the endless sequence that training reads.
 
@@ -33,8 +37,15 @@ def training_batch(
         targets[t] follows ids[t].
 
     Raises:
-        ValueError: the text is shorter than one window and its last target.
+        ValueError: the text is shorter than one window and its last target; ids that are not [N]
+            integers, counts that are none.
     """
+    ids = as_array(ids, "ids")
+    check_integers(ids, "ids")
+    if ids.ndim != 1:
+        raise ValueError(f"ids must be the [N] of a text, but have shape {[*ids.shape]}.")
+    first, count = whole_number("first", first, 0), whole_number("count", count, 1)
+    context, seed = whole_number("context", context, 1), whole_number("seed", seed, 0)
     per_epoch = windows_per_epoch(len(ids), context)
     starts = []
     for number in range(first, first + count):

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import json
+import shutil
+import sys
 
 import numpy as np
 import pytest
 
 import npgpt
 from npgpt.compare.activations import collect_stations
-from npgpt.files.safetensors_file import read_tensors
+from npgpt.files.safetensors_file import read_metadata, read_tensors
 from tests.builders.bert import random_bert
 from tests.builders.transformer import DIALECTS, random_transformer
 from tests.compare.ports import SOURCE_AND_TARGET, run, stations_of
@@ -22,6 +24,16 @@ def test_a_dump_holds_every_station_under_its_name(dumped, folder):
     assert found.keys() == wanted.keys()
     for name, array in wanted.items():
         np.testing.assert_array_equal(found[name], array, strict=True)
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="elsewhere every name is Unicode")
+def test_a_dump_of_a_model_whose_folder_is_no_text(folder, tmp_path):
+    """Its name goes into the file, which takes UTF-8 only."""
+    model = tmp_path / "caf\udce9"
+    shutil.copytree(folder, model)
+    path = tmp_path / "x.safetensors"
+    assert run("hello", "--model", model, "--dump", path)[0] == 0
+    assert read_metadata(path)["model"] == f"{tmp_path}/caf\ufffd"
 
 
 def test_its_own_dump_is_within_tolerance(folder, dumped):

@@ -33,7 +33,7 @@ def test_ids_come_from_the_command_or_the_file(folder, dumped):
 
 
 def test_text_from_stdin(folder, dumped, monkeypatch):
-    monkeypatch.setattr(sys, "stdin", io.StringIO("hello"))
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(b"hello"), "utf-8"))
     assert run("-", "--model", folder, "--against", dumped)[0] == 0
 
 
@@ -85,7 +85,7 @@ def test_without_torch_a_sentence_says_what_to_install(folder, monkeypatch):
     monkeypatch.setitem(sys.modules, "torch", None)
     code, out, err = run("hello", "--model", folder)
     assert (code, out) == (2, "")
-    assert "pip install 'npgpt[hf]'" in err
+    assert 'pip install "npgpt[hf]"' in err
 
 
 def test_a_process_of_its_own(folder, dumped):
@@ -100,7 +100,7 @@ def test_a_process_of_its_own(folder, dumped):
 
 
 @pytest.mark.skipif(
-    importlib.util.find_spec("tokenizers") is None, reason="needs: pip install 'npgpt[bert]'"
+    importlib.util.find_spec("tokenizers") is None, reason='needs: pip install "npgpt[bert]"'
 )
 def test_text_goes_through_the_word_pieces(tmp_path):
     folder, dump = write_tiny_bert(tmp_path / "model"), tmp_path / "port.safetensors"

@@ -2,20 +2,30 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 
 from npgpt.decoding.sampling import sample
 from npgpt.models.gpt2.model import GPT2
 from tests.builders.gpt2 import counting_gpt2, random_gpt2
+from tests.builders.llama import random_llama
 
 V, CONTEXT = 19, 11
-SAMPLING = {"temperature": 1.5, "top_k": 9, "top_p": 0.95}
+SAMPLING: dict[str, Any] = {"temperature": 1.5, "top_k": 9, "top_p": 0.95}
 
 
 def text(model, ids, n, **options):
     """The new tokens of one row."""
     return list(model.generate(ids, n, stop_ids=(), **options))
+
+
+def left_padded(rows):
+    """ids [B, T] and their attention mask, each row at the right."""
+    width = max(map(len, rows))
+    ids = np.array([[7] * (width - len(row)) + row for row in rows])
+    return ids, np.array([[0] * (width - len(row)) + [1] * len(row) for row in rows])
 
 
 @pytest.mark.parametrize("dtype", [np.float64, np.float32])
@@ -103,7 +113,34 @@ def test_a_sliding_window_equals_a_plain_loop(rng, length, settings, use_cache) 
     assert text(model, ids, 25, slide=True, seed=3, use_cache=use_cache, **settings) == want
 
 
-def test_a_batch_slides_as_its_rows_do(rng) -> None:
-    model, ids = random_gpt2(rng), rng.integers(0, V, (2, 6))
-    batch = text(model, ids, 20, slide=True)
-    assert np.transpose(batch).tolist() == [text(model, row, 20, slide=True) for row in ids]
+@pytest.mark.parametrize("use_cache", [True, False])
+@pytest.mark.parametrize("make", [random_gpt2, random_llama])
+@pytest.mark.parametrize("lengths", [(6, 6), (8, 3, 1), (1, 30)])
+def test_a_batch_slides_as_its_rows_do(rng, lengths, make, use_cache) -> None:
+    """A row that is full moves its own window; the others keep theirs."""
+    model, rows = make(rng), [rng.integers(0, V, length).tolist() for length in lengths]
+    ids, mask = left_padded(rows)
+    batch = text(model, ids, 30, attention_mask=mask, slide=True, use_cache=use_cache)
+    assert np.transpose(batch).tolist() == [text(model, row, 30, slide=True) for row in rows]
+
+
+@pytest.mark.parametrize("use_cache", [True, False])
+def test_a_batch_that_is_sampled_slides_as_its_rows_do(rng, use_cache) -> None:
+    """All rows share one generator, so the oracle is a plain loop that draws in the same order."""
+    model, rows = random_gpt2(rng), [rng.integers(0, V, length).tolist() for length in (8, 3, 1)]
+    windows, draws, want = [list(row) for row in rows], np.random.default_rng(3), []
+    for _ in range(30):
+        windows = [w[-(CONTEXT // 2) :] if len(w) > CONTEXT else w for w in windows]
+        want.append([sample(model(window)[-1], draws, **SAMPLING) for window in windows])
+        for window, token in zip(windows, want[-1], strict=True):
+            window.append(token)
+    ids, mask = left_padded(rows)
+    options = {"attention_mask": mask, "slide": True, "seed": 3, "use_cache": use_cache}
+    batch = text(model, ids, 30, **options, **SAMPLING)
+    assert np.array(batch).tolist() == want
+
+
+def test_seed_0_is_a_seed(rng) -> None:
+    model = random_gpt2(rng)
+    first, again = (text(model, [3], 10, seed=0, temperature=2.0) for _ in range(2))
+    assert first == again

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from npgpt.decoding.causal import end_of_text_ids
+from npgpt.models.gpt2.model import GPT2
 from tests.builders.gpt2 import counting_gpt2, random_gpt2
 
 
@@ -67,15 +68,21 @@ def test_text_may_fill_the_context_to_its_border(rng, use_cache) -> None:
     model = random_gpt2(rng)
     assert len(list(model.generate([1] * 4, 8, use_cache=use_cache))) == 8
     assert len(list(model.generate([1] * 10, 2, use_cache=use_cache))) == 2
+    assert list(model.generate([1] * 11, 1, use_cache=use_cache)) == [model([1] * 11)[-1].argmax()]
     assert list(model.generate([1] * 4, 0, use_cache=use_cache)) == []
 
 
 @pytest.mark.parametrize(
     ("ids", "options", "message"),
     [
-        ([1] * 11, {}, "11 prompt tokens and 1 new ones do not fit"),
+        ([1] * 11, {"max_new_tokens": 2}, "11 prompt tokens and 2 new ones do not fit"),
+        ([1] * 12, {"max_new_tokens": 0}, "12 prompt tokens and 0 new ones do not fit"),
         ([1] * 4, {"max_new_tokens": 9}, "4 prompt tokens and 9 new ones do not fit"),
-        ([1], {"max_new_tokens": -1}, "max_new_tokens must be >= 0, but is -1"),
+        (
+            [1],
+            {"max_new_tokens": -1},
+            "max_new_tokens must be a whole number of at least 0, but is -1",
+        ),
         ([1], {"temperature": -1.0}, "temperature"),
         ([1], {"top_k": -1}, "top_k"),
         ([1], {"top_p": float("nan")}, "top_p"),
@@ -87,7 +94,11 @@ def test_text_may_fill_the_context_to_its_border(rng, use_cache) -> None:
             r"attention_mask has shape \[1\], but these ids want \[2\]",
         ),
         ([1, 2], {"attention_mask": [1, 0]}, "a prompt ends in padding; pad on the left"),
-        ([1], {"allowed": np.ones(5, bool)}, r"allowed has shape \[5\], but the model has 19 ids"),
+        (
+            [1],
+            {"allowed": np.ones(5, bool)},
+            r"allowed has shape \[5\] and dtype bool, but must be a bool for each of .* 19 ids",
+        ),
         ([1], {"allowed": np.zeros(19, bool)}, "every id is forbidden"),
     ],
 )
@@ -112,3 +123,39 @@ def test_broken_weights_are_an_error(rng) -> None:
     model.params["ln_f.bias"][3] = np.nan
     with pytest.raises(ValueError, match="the logits are not finite"):
         list(model.generate([1], 1))
+
+
+@pytest.mark.parametrize(
+    ("eos", "rows"),
+    [
+        ([6, 2], [[4, 5, 6], [1, 2, 2], [7, 8, 0]]),
+        ([2, 6], [[4, 5, 6], [1, 2, 2], [7, 8, 0]]),
+        ([5, 0, 1], [[4, 5, 5], [1, 1, 1], [7, 8, 0]]),
+        (0, [[4, 5, 6], [1, 2, 3], [7, 8, 0]]),
+        (4, [[4, 4, 4], [1, 2, 3], [7, 8, 0]]),
+    ],
+)
+def test_whichever_end_of_text_comes_first_ends_its_row(eos, rows) -> None:
+    """It may stand anywhere in the list, and be token 0; each row of a batch ends by itself."""
+    model, prompts = counting_gpt2(eos_token_id=eos), [[3], [0], [6]]
+    ends = {eos} if isinstance(eos, int) else {*eos}
+    assert np.transpose(list(model.generate(prompts, 3))).tolist() == rows
+    for prompt, row in zip(prompts, rows, strict=True):
+        end = next((n for n, token in enumerate(row) if token in ends), 2)
+        assert list(model.generate(prompt, 3)) == row[: end + 1]
+
+
+@pytest.mark.parametrize("settings", [{}, {"temperature": 0.7, "top_k": 5, "top_p": 0.9}], ids=str)
+def test_the_models_logits_are_not_changed(rng, monkeypatch, settings) -> None:
+    """Neither by what is forbidden nor by what is drawn."""
+    call = GPT2.__call__
+
+    def read_only(*args, **options):
+        logits = call(*args, **options)
+        logits.flags.writeable = False
+        return logits
+
+    monkeypatch.setattr(GPT2, "__call__", read_only)
+    model, allowed = random_gpt2(rng), np.arange(19) != 4
+    for prompt in ([1, 2], [[1, 2], [3, 4]]):
+        assert len([*model.generate(prompt, 3, allowed=allowed, seed=0, **settings)]) == 3

@@ -154,14 +154,11 @@ def test_every_end_of_text_of_a_list_ends(rng) -> None:
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
-        ({"num_beams": 0}, "num_beams must be a whole number of at least 1, but is 0"),
+        ({"num_beams": 0}, "num_beams must be a whole number from 1 to 1000, but is 0"),
         ({"num_beams": 2.0}, "num_beams must be a whole number"),
         ({"max_new_tokens": -1}, "max_new_tokens must be a whole number of at least 1, but is -1"),
         ({"early_stopping": "soon"}, 'early_stopping must be True, False or "never", but is \'soo'),
-        (
-            {"attention_mask": [1]},
-            r"the mask of input_ids has shape \[1\], but these ids want \[2\]",
-        ),
+        ({"attention_mask": [1]}, r"attention_mask has shape \[1\], but these ids want \[2\]"),
         ({"max_new_tokens": 30}, "the target is 18 tokens long, but the model has positions for"),
     ],
 )

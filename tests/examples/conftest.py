@@ -10,4 +10,4 @@ import pytest
 @pytest.fixture
 def matplotlib() -> None:
     if importlib.util.find_spec("matplotlib") is None:
-        pytest.skip("pictures need: pip install 'npgpt[plot]'")
+        pytest.skip('pictures need: pip install "npgpt[plot]"')

@@ -14,7 +14,7 @@ from npgpt.text.word_pieces import load_word_pieces
 from tests.examples.test_examples import helper, run
 
 needs_tokenizers = pytest.mark.skipif(
-    importlib.util.find_spec("tokenizers") is None, reason="needs: pip install 'npgpt[bert]'"
+    importlib.util.find_spec("tokenizers") is None, reason='needs: pip install "npgpt[bert]"'
 )
 
 

@@ -116,4 +116,4 @@ def test_without_matplotlib_the_picture_says_what_to_install(tmp_path) -> None:
     done = run("train_translation", "--quick", "--out", out, absent=("matplotlib",))
     assert done.returncode == 2
     assert done.stdout == ""
-    assert done.stderr.endswith("error: pictures need matplotlib: pip install 'npgpt[plot]'\n")
+    assert done.stderr.endswith('error: pictures need matplotlib: pip install "npgpt[plot]"\n')

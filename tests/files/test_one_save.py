@@ -88,7 +88,7 @@ def kills(folder: Path) -> list[Path]:
                     return run
 
                 os.fsync, Path.replace = dying(os.fsync), dying(Path.replace)
-                Path.unlink = dying(Path.unlink)
+                Path.unlink, shutil.rmtree = dying(Path.unlink), dying(shutil.rmtree)
                 model.save_pretrained(target / str(k), overwrite=True)
                 os._exit(0)
             if os.waitpid(child, 0)[1] == 0:
@@ -113,7 +113,7 @@ def test_a_kill_at_any_moment_leaves_the_old_model_or_the_new_or_a_refusal(tmp_p
     write_byte_vocabulary(tmp_path / "new")
     found = [loaded(folder) for folder in kills(tmp_path)]
     # Killed before: four files are flushed; weights, vocab.json, merges.txt are renamed,
-    # tokenizer.json is removed, config.json is renamed; the folder is flushed, litter looked for.
+    # tokenizer.json is removed, config.json is renamed; the folder is flushed, the temporaries go.
     assert found == 5 * ["old"] + 4 * [MIXED] + (len(found) - 9) * ["new"]
     assert len(found) > 10
     last = {path.name for path in (tmp_path / "killed" / str(len(found) - 1)).iterdir()}

@@ -14,6 +14,7 @@ import pytest
 import npgpt
 from npgpt.files.checkpoint import read_raw_config
 from npgpt.files.safetensors_file import read_tensors
+from npgpt.files.tensors import broken_names
 from npgpt.models.bert.checkpoint import load_bert
 from npgpt.models.gpt2.checkpoint import load_checkpoint
 from npgpt.models.llama.checkpoint import load_llama
@@ -221,7 +222,7 @@ def test_unused_tensors_are_named_and_may_have_any_shape(tmp_path, case) -> None
         "steps": np.array(7),
     }
     change(tmp_path, extra)
-    with pytest.warns(UserWarning, match="not part of .* and not used: ") as caught:
+    with pytest.warns(UserWarning, match="not part of .* and not used.*: ") as caught:
         found = case.load(tmp_path)[1]
     assert all(name.removeprefix(case.prefix) in str(caught[0].message) for name in extra)
     assert caught[0].filename == __file__
@@ -290,3 +291,15 @@ def test_a_file_where_the_folder_should_be_is_named(tmp_path, case) -> None:
     (tmp_path / "taken").touch()
     with pytest.raises(OSError, match="taken cannot be made a folder"):
         save(tmp_path / "taken", case)
+
+
+def test_broken_is_what_is_not_finite_and_not_what_is_large():
+    sound: dict[str, np.ndarray] = {
+        "large": np.full(9, 1e30, np.float32),
+        "empty": np.zeros((0, 3)),
+        "none": np.zeros(2),
+    }
+    broken = {name: np.zeros((5, 4), np.float32) for name in ("nan", "inf", "-inf")}
+    for name, array in broken.items():
+        array[4, 3] = float(name)
+    assert broken_names(sound | broken) == ["nan", "inf", "-inf"]

@@ -15,7 +15,8 @@ import numpy as np
 
 import npgpt
 from npgpt.describe import command as describe
-from npgpt.files.checkpoint import GENERATION_CONFIG, INDEX, WEIGHTS
+from npgpt.files.checkpoint import GENERATION_CONFIG
+from npgpt.files.foreign import INDEX, WEIGHTS
 from npgpt.files.safetensors_file import read_tensors, write_tensors
 from npgpt.models.bert.model import BERT
 from npgpt.models.transformer.model import Transformer

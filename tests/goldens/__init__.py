@@ -17,7 +17,8 @@ The module of each architecture offers
     reference_params(model, gradients=False)
     random_input(options, …, rng) -> input by name
     reference_outputs(model, input)    what transformers computes, backward pass included
-    computed(model, input)             what npgpt computes: outputs, loss, `grad.NAME`
+    computed(model, input, rng=None)   what npgpt computes: outputs, loss, `grad.NAME`; rng draws
+                                       the dropout of the latter two
 """
 
 from __future__ import annotations

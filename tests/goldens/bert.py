@@ -157,12 +157,14 @@ def reference_params(model: Any, *, gradients: bool = False) -> dict[str, np.nda
     return found
 
 
-def computed(model: MODEL, given: dict[str, np.ndarray]) -> dict[str, Any]:
+def computed(
+    model: MODEL, given: dict[str, np.ndarray], rng: np.random.Generator | None = None
+) -> dict[str, Any]:
     """The same outputs by npgpt, and `grad.NAME` of every parameter."""
     context: dict[str, Any] = {n: given[n] for n in ("ids", "attention_mask", "token_type_ids")}
     out = model.forward(**context)
     if "targets" in given:
-        loss, grads = model.loss_and_grads(targets=given["targets"], **context)
+        loss, grads = model.loss_and_grads(targets=given["targets"], rng=rng, **context)
         return {"logits": out.logits, "loss": loss, **under_grad(grads)}
     dhidden, dpooled = (given[name].astype(out.hidden.dtype) for name in ("dhidden", "dpooled"))
     grads = model.backward(None, out.saved, dhidden=dhidden, dpooled=dpooled)

@@ -57,10 +57,12 @@ def causal_outputs(model: Any, given: Arrays) -> Arrays:
     return {"logits": logits.detach().numpy(), "loss": loss.detach().numpy()}
 
 
-def causal_computed(model: Any, given: Arrays) -> dict[str, Any]:
+def causal_computed(
+    model: Any, given: Arrays, rng: np.random.Generator | None = None
+) -> dict[str, Any]:
     """The same by npgpt, and `grad.NAME` of every parameter."""
     ids, mask = given["ids"], given["attention_mask"]
-    loss, grads = model.loss_and_grads(ids, given["targets"], mask)
+    loss, grads = model.loss_and_grads(ids, given["targets"], mask, rng=rng)
     return {"logits": model(ids, mask), "loss": loss, **under_grad(grads)}
 
 

@@ -155,10 +155,12 @@ def reference_outputs(model: Any, given: dict[str, np.ndarray]) -> dict[str, np.
     return {"logits": logits.detach().numpy(), "loss": loss.detach().numpy()}
 
 
-def computed(model: MODEL, given: dict[str, np.ndarray]) -> dict[str, Any]:
+def computed(
+    model: MODEL, given: dict[str, np.ndarray], rng: np.random.Generator | None = None
+) -> dict[str, Any]:
     """The same by npgpt, and `grad.NAME` of every parameter."""
     inputs = (given[name] for name in ("ids", "decoder_ids", "mask", "decoder_mask"))
-    logits, saved = model.forward(*inputs)
+    logits, saved = model.forward(*inputs, rng=rng)
     loss, saved_loss = label_smoothing_forward(logits, given["targets"], smoothing=SMOOTHING)
     grads = model.backward(label_smoothing_backward(1.0, saved_loss), saved)
     return {"logits": logits, "loss": loss, **under_grad(grads)}

@@ -196,6 +196,8 @@ def test_flash_changes_the_way_but_not_the_result(rng) -> None:
     assert saved.probs.shape == (B, H, T, T)
     with pytest.raises(AttributeError, match="a pass with flash=True keeps no weight tables"):
         _ = saved_flash.probs
+    _, saved_flash = forward(x, *weights, pdrop=0.3, flash=True)  # in inference nothing is dropped
+    assert not isinstance(saved_flash.heads, AttentionSaved)
     six, one = (
         forward(x, *weights, pdrop=0.3, rng=np.random.default_rng(3), flash=flash)[0]
         for flash in (False, True)

@@ -124,13 +124,50 @@ def test_half_a_head_is_refused(tmp_path, name, sentence):
     assert refusal(write(tmp_path, stored(params))).endswith(sentence)
 
 
-def test_other_heads_are_named_and_not_used(tmp_path):
-    params = random_params()
-    extra = {"cls.seq_relationship.weight": np.zeros((2, 12), np.float32)}
-    folder = write(tmp_path, {**stored(params), **extra})
-    with pytest.warns(UserWarning, match=r"BERT and not used: cls\.seq_relationship\.weight\."):
-        found = load_bert(folder)[1]
-    assert_same(found, params)
+OTHERS: dict[str, np.ndarray] = {  # of several tasks, named and stored as they may be
+    "cls.seq_relationship.weight": np.arange(24, dtype=np.float32).reshape(2, 12),
+    "classifier.weight": np.arange(36, dtype=np.float16).reshape(3, 12),
+    "classifier.bias": np.array([np.nan, 1, 2], np.float32),
+    "bert.embeddings.more.weight": np.zeros((0, 4)),
+    "steps": np.array(7),
+}
+
+
+@pytest.mark.parametrize("heads", [(True, True), (True, False), (False, True), (False, False)])
+def test_other_heads_are_named_and_kept(tmp_path, heads):
+    """Beside changed parameters, in the same folder or another, and again after a second load."""
+    params = random_params(pooler=heads[0], mlm_head=heads[1])
+    names = {"architectures": ["BertForX"], "id2label": {"0": "good"}}
+    write(tmp_path / "0", {**stored(params), **OTHERS}, **names)
+    for n, to in enumerate(("1", "1", "1", "2")):
+        sentence = r"BERT and not used, but kept on saving: .*classifier\.bias"
+        with pytest.warns(UserWarning, match=sentence):
+            model = npgpt.from_pretrained(tmp_path / ("0" if n == 0 else "1"))
+        assert_same(model.params, params)
+        assert_same(model.others, OTHERS)
+        params[WORDS][1] += 1
+        model.params[WORDS][1] += 1
+        model.save_pretrained(tmp_path / to)
+        tensors = read_tensors(tmp_path / to / "model.safetensors")
+        assert_same({name: tensors[name] for name in OTHERS}, OTHERS)
+        assert "bert." + WORDS in tensors  # without it transformers looks for bert.classifier
+        raw = json.loads((tmp_path / to / "config.json").read_text(encoding="utf-8"))
+        assert {key: raw[key] for key in names} == names
+
+
+def test_other_heads_lose_the_names_of_wrappers_as_parameters_do(tmp_path):
+    tensors = {f"_orig_mod.{n}": a for n, a in {**stored(random_params()), **OTHERS}.items()}
+    with pytest.warns(UserWarning, match="kept on saving"):
+        assert_same(load_bert(write(tmp_path, tensors))[2], OTHERS)
+
+
+def test_without_other_heads_the_architecture_is_that_of_the_parameters(tmp_path):
+    write(tmp_path, stored(random_params()), architectures=["BertForX"])
+    model = npgpt.from_pretrained(tmp_path)
+    assert model.others == {}
+    model.save_pretrained(tmp_path)
+    raw = json.loads((tmp_path / "config.json").read_text(encoding="utf-8"))
+    assert raw["architectures"] == ["BertForMaskedLM"]
 
 
 def test_a_table_of_another_size_is_refused(tmp_path):

@@ -7,7 +7,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from npgpt.models.bert.checkpoint import load_bert, save_bert
+import npgpt
+from npgpt.models.bert.checkpoint import load_bert
 from npgpt.models.bert.model import BERT
 from tests.builders.bert import SIZES, random_bert
 from tests.builders.checkpoints import assert_same
@@ -77,20 +78,39 @@ def test_what_transformers_saves_is_loaded(tmp_path, kind, tied):
 
 
 def test_both_heads_are_what_bert_for_pretraining_saves(tmp_path):
-    """Its next-sentence classifier is named in a warning; the rest comes, and goes back."""
-    import transformers
-
+    """Its next-sentence classifier is no parameter; the rest comes."""
     reference = reference_model({**SIZES, "kind": "BertForPreTraining"}, 3, "float32")
-    reference.save_pretrained(tmp_path / "theirs")
-    with pytest.warns(UserWarning, match=r"not used: cls\.seq_relationship\.bias, cls\.seq_"):
-        config, params = load_bert(tmp_path / "theirs")
+    reference.save_pretrained(tmp_path)
+    with pytest.warns(UserWarning, match=r"on saving: cls\.seq_relationship\.bias, cls\.seq_"):
+        params = load_bert(tmp_path)[1]
     wanted = reference_params(reference)
     assert_same(params, {n: a for n, a in wanted.items() if "seq_relationship" not in n})
-    save_bert(tmp_path / "ours", config, params)
-    _, info = transformers.BertForPreTraining.from_pretrained(
+
+
+@pytest.mark.filterwarnings("ignore:.*kept on saving")
+@pytest.mark.parametrize(
+    "kind",
+    [
+        "BertForPreTraining",
+        "BertForSequenceClassification",
+        "BertForTokenClassification",
+        "BertForQuestionAnswering",
+        "BertForNextSentencePrediction",
+    ],
+)
+def test_heads_of_tasks_go_there_and_back(tmp_path, kind):
+    """transformers finds every tensor as it left it, and the outputs are the same."""
+    import torch
+    import transformers
+
+    reference = reference_model({**SIZES, "kind": kind, "num_labels": 3}, 3, "float32")
+    reference.save_pretrained(tmp_path / "theirs")
+    npgpt.from_pretrained(tmp_path / "theirs").save_pretrained(tmp_path / "ours")
+    assert transformers.AutoConfig.from_pretrained(tmp_path / "ours").architectures == [kind]
+    again, info = getattr(transformers, kind).from_pretrained(
         tmp_path / "ours", output_loading_info=True
     )
-    assert set(info.pop("missing_keys")) == {
-        f"cls.seq_relationship.{n}" for n in ("weight", "bias")
-    }
     assert not any(info.values()), info
+    before, after = reference.state_dict(), again.state_dict()
+    assert before.keys() == after.keys()
+    assert all(torch.equal(before[name], after[name]) for name in before)

@@ -39,7 +39,7 @@ def test_ids_that_cannot_be_read(rng, ids, message) -> None:
         ([1, 1], None, r"attention_mask has shape \[2\], but these ids want \[3\]"),
         (None, [0, 0], r"token_type_ids has shape \[2\], but these ids want \[3\]"),
         (None, [0, 0, 2], r"token type 2 at index \[2\] has no row: the table holds 0\.\.1"),
-        (None, [0.0, 0, 1], "token types must be integers, but have dtype float64"),
+        (None, [0.0, 0, 1], "token_type_ids must be integers, but have dtype float64"),
     ],
 )
 def test_masks_and_types_that_do_not_fit(rng, attention_mask, types, message) -> None:

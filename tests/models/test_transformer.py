@@ -228,6 +228,25 @@ def test_fresh_parameters_have_no_idea_yet(rng) -> None:
 
 
 @pytest.mark.parametrize(
+    ("options", "std"), [({}, 0.125), ({"scale_embedding": False, "init_std": 0.07}, 0.07)]
+)
+def test_fresh_parameters_are_drawn_as_they_should_be(rng, options, std) -> None:
+    """Xavier: uniform within √(6 / (in + out)), as torch.nn.init.xavier_uniform_; tables normal."""
+    sizes = {"d_model": 64, "encoder_ffn_dim": 130, "decoder_ffn_dim": 100, "vocab_size": 99}
+    params = init_params(TransformerConfig.from_dict({**sizes, **options}), rng, np.float64)
+    for name, param in params.items():
+        if param.ndim == 1:
+            assert (param == (name.endswith("weight") and "norm" in name)).all(), name
+        elif ".layers." in name:
+            bound = math.sqrt(6 / (param.shape[0] + param.shape[1]))
+            assert 0.99 * bound < np.abs(param).max() <= bound, name
+            assert param.std() == pytest.approx(bound / math.sqrt(3), rel=0.05), name
+        else:
+            assert param.std() == pytest.approx(std, rel=0.05), name
+            assert np.abs(param).max() > 2.5 * std, name
+
+
+@pytest.mark.parametrize(
     ("args", "message"),
     [
         (([], [1]), r"^input_ids must be \[T\] or \[B, T\] and not empty, but have shape \[0\]\.$"),
@@ -238,11 +257,11 @@ def test_fresh_parameters_have_no_idea_yet(rng) -> None:
         ),
         (
             ([1, 2], [1], [1]),
-            r"^the mask of input_ids has shape \[1\], but these ids want \[2\]\.$",
+            r"^attention_mask has shape \[1\], but these ids want \[2\]\.$",
         ),
         (
             ([1, 2], [1], None, [1, 1]),
-            r"^the mask of decoder_input_ids has shape \[2\], but these ids want \[1\]\.$",
+            r"^decoder_attention_mask has shape \[2\], but these ids want \[1\]\.$",
         ),
         (([19], [1]), r"^token id 19 at index \[0\] has no row: the table holds 0\.\.18\.$"),
         (([1], [-1]), r"^token id -1 at index \[0\] has no row"),

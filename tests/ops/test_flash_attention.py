@@ -89,3 +89,16 @@ def test_memory_grows_with_the_text_not_with_its_square(rng, way) -> None:
         tracemalloc.stop()
     assert peaks[2] - peaks[1] < 2.2 * (peaks[1] - peaks[0])
     assert peaks[2] < 4096 * 4096  # less than a byte a score
+
+
+@pytest.mark.parametrize("lead", [(), (H,), (B, H)], ids=str)
+def test_one_row_of_a_mask_serves_every_query(rng, lead) -> None:
+    """A mask of [1, S], or [S], also without heads."""
+    q, k, v, dcontext = (rng.standard_normal((*lead, n, D_H)) for n in (6, 9, 9, 6))
+    for mask in (np.arange(9)[None] % 4 != 1, np.arange(9) > 3):
+        wanted, saved = attention_forward(q, k, v, divisor=0.7, mask=mask)
+        found, saved_flash = flash_attention_forward(q, k, v, divisor=0.7, mask=mask)
+        np.testing.assert_allclose(found, wanted, rtol=0, atol=1e-13)
+        grads = flash_attention_backward(dcontext, saved_flash)
+        for grad, want in zip(grads, attention_backward(dcontext, saved), strict=True):
+            np.testing.assert_allclose(grad, want, rtol=0, atol=1e-12)

@@ -99,3 +99,16 @@ def test_nan_stays_in_its_token() -> None:
     y, _ = layer_norm_forward(x, np.ones(2), np.zeros(2), eps=0.0)
     assert np.isnan(y[0]).all()
     assert y[1].tolist() == [-1, 1]
+
+
+def test_a_variance_that_overflows_is_nan_as_in_torch() -> None:
+    """Not the bias alone; in float64 the same numbers are sound."""
+    x = np.array([[1e20, -1e20, 3e20, 0], [1, 2, 3, 4]])
+    sound, _ = layer_norm_forward(x, np.ones(4), np.zeros(4), eps=1e-5)
+    with np.errstate(over="ignore"):
+        y, _ = layer_norm_forward(
+            x.astype(np.float32), np.ones(4, np.float32), np.zeros(4, np.float32), eps=1e-5
+        )
+    assert np.isnan(y[0]).all()
+    np.testing.assert_allclose(y[1], sound[1], rtol=1e-6)
+    assert sound[0].round(2).tolist() == [0.17, -1.18, 1.52, -0.51]

@@ -46,6 +46,7 @@ def test_padding_is_hidden_from_every_head_and_query(dtype: type[np.generic]) ->
     assert mask.shape == (2, 1, 1, 3)
     assert mask.dtype == bool
     assert mask[:, 0, 0].tolist() == [[False, False, True], [True, True, True]]
+    assert padding_mask(np.array([0, 2, -1])).tolist() == [[[False, True, True]]]  # not 0 is real
 
 
 def test_causal_and_padding_together() -> None:

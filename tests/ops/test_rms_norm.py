@@ -53,3 +53,12 @@ def test_zeros_stay_zeros() -> None:
     dx, _ = rms_norm_backward(np.ones((2, 3)), saved)
     assert not y.any()
     assert np.isfinite(dx).all()
+
+
+def test_squares_that_overflow_are_nan() -> None:
+    """As in LayerNorm, and unlike torch, whose RMSNorm says nothing and returns zeros."""
+    x, weight = np.array([[1e20, -1e20], [3, 4]], np.float32), np.ones(2, np.float32)
+    with np.errstate(over="ignore"):
+        y, _ = rms_norm_forward(x, weight, eps=1e-5)
+    assert np.isnan(y[0]).all()
+    np.testing.assert_allclose(y[1], x[1] / np.sqrt(np.float32(12.5)), rtol=1e-6)

@@ -7,7 +7,12 @@ import math
 import numpy as np
 import pytest
 
-from npgpt.ops.rope import default_frequencies, rope_forward, rotation
+from npgpt.ops.rope import (
+    default_frequencies,
+    dynamic_frequencies,
+    rope_forward,
+    rotation,
+)
 
 
 def turned(x: np.ndarray, position: int, frequencies: np.ndarray) -> np.ndarray:
@@ -54,3 +59,13 @@ def test_lengths_stay(rng: np.random.Generator) -> None:
     y, _ = rope_forward(x, cos=cos, sin=sin)
     np.testing.assert_allclose(np.linalg.norm(y, axis=-1), np.linalg.norm(x, axis=-1), rtol=1e-13)
     np.testing.assert_array_equal(y[0], x[0])
+
+
+def test_dynamic_frequencies_change_beyond_the_trained_length_only() -> None:
+    """There the fastest pair is kept, the slowest divided by factor · length / N - factor + 1."""
+    plain = default_frequencies(8, 100.0)
+    for length in (1, 10):
+        np.testing.assert_array_equal(dynamic_frequencies(8, 100.0, 4.0, 10, length), plain)
+    stretched = dynamic_frequencies(8, 100.0, 4.0, 10, 15)
+    assert stretched[0] == plain[0]
+    assert stretched[-1] == pytest.approx(plain[-1] / 3, rel=1e-13)

@@ -7,7 +7,7 @@ import math
 import numpy as np
 import pytest
 
-from npgpt.ops.softmax import log_softmax, softmax_backward, softmax_forward
+from npgpt.ops.softmax import check_logits, log_softmax, softmax_backward, softmax_forward
 from tests.ops import article
 
 
@@ -120,3 +120,10 @@ def test_log_softmax_is_exact_where_the_probability_rounds_to_0() -> None:
     assert log_softmax(np.array([1000.0, 0.0, 0.0])).tolist() == [0, -1000, -1000]
     thirds = log_softmax(np.array([-1e4, -1e4, -1e4]))
     assert thirds == pytest.approx(math.log(1 / 3), rel=1e-12)
+
+
+def test_logits_of_which_no_probabilities_come() -> None:
+    check_logits(np.array([[0.0, -np.inf], [-np.inf, -np.inf]]))
+    for broken in (np.nan, np.inf):
+        with pytest.raises(ValueError, match="the logits are not finite"):
+            check_logits(np.array([[0.0, 1.0], [broken, -np.inf]]))

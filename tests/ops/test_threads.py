@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import ctypes
 import os
 import subprocess
 import sys
 import time
 from threading import Barrier, Thread, get_ident
+from types import SimpleNamespace
 
+import numpy as np
 import pytest
 
 from npgpt.ops import threads
@@ -122,8 +125,45 @@ def test_as_many_threads_as_openblas_says(openblas) -> None:
 )
 def test_as_many_threads_as_another_blas_takes(monkeypatch, value, count) -> None:
     monkeypatch.setattr(threads, "_openblas", lambda: None)
+    monkeypatch.delenv("OPENBLAS_NUM_THREADS", raising=False)
     monkeypatch.setenv("OMP_NUM_THREADS", value)
     processors = (
         len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
     )
     assert threads.thread_count() == (count or processors)
+
+
+@pytest.mark.parametrize(
+    ("openblas", "omp", "count"), [("3", "2", 3), ("", "2", 2), ("0", "2", 2), ("3", "", 3)]
+)
+def test_the_variable_of_openblas_comes_first(monkeypatch, openblas, omp, count) -> None:
+    """On Windows NumPy's OpenBLAS cannot be asked, but it reads these."""
+    monkeypatch.setattr(threads, "_openblas", lambda: None)
+    monkeypatch.setenv("OPENBLAS_NUM_THREADS", openblas)
+    monkeypatch.setenv("OMP_NUM_THREADS", omp)
+    assert threads.thread_count() == count
+
+
+@pytest.mark.parametrize("names", ["scipy_openblas_{}64_", "openblas_{}"])
+@pytest.mark.parametrize(("kind", "found"), [(0, True), (1, True), (2, False)])
+def test_an_openblas_with_openmps_threads_counts_as_another_blas(
+    monkeypatch, names, kind, found
+) -> None:
+    """OpenMP sets the number for the thread that asks, so our workers would have all of them."""
+    values = {"get_num_threads": 3, "set_num_threads": None, "get_parallel": kind}
+    functions = {names.format(name): lambda value=value: value for name, value in values.items()}
+    monkeypatch.setattr(ctypes, "CDLL", lambda path: SimpleNamespace(**functions))
+    answer = threads._openblas.__wrapped__()
+    assert (answer and answer[0]()) == (3 if found else None)
+
+
+def test_workers_treat_floating_point_errors_as_their_caller_does() -> None:
+    meeting, found = Barrier(2), []
+
+    def overflow(_: int) -> None:
+        meeting.wait(timeout=30)  # so that both threads have a part
+        found.append((np.geterr()["over"], np.full(3, 1e300) * 1e300))
+
+    with np.errstate(over="ignore"):
+        threads._in_threads(overflow, range(2), 2)
+    assert [kind for kind, _ in found] == ["ignore", "ignore"]

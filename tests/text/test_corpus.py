@@ -31,6 +31,23 @@ def test_a_file_or_all_text_files_below_a_folder_by_name(tmp_path):
     assert data.text_files(tmp_path / "note.md") == [tmp_path / "note.md"]
 
 
+def test_the_same_files_in_the_same_order_on_every_system(tmp_path, monkeypatch):
+    """Paths compare otherwise on Windows, so they are not compared; macOS makes `._a.txt`."""
+    names = ["B.txt", "a.TXT", "a.txt.md", "d/C.txt", "d/a.Txt", "c.txt", "._a.txt", ".git/x.txt"]
+    for name in names:
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_text("x", encoding="utf-8")
+    monkeypatch.setattr(type(tmp_path), "__lt__", lambda one, other: NotImplemented)
+    found = [path.relative_to(tmp_path).as_posix() for path in data.text_files(tmp_path)]
+    assert found == ["B.txt", "a.TXT", "c.txt", "d/C.txt", "d/a.Txt"]
+
+
+def test_the_home_folder_holds_texts_too(tmp_path, file, monkeypatch):
+    for name in ("HOME", "USERPROFILE"):
+        monkeypatch.setenv(name, str(tmp_path))
+    assert data.text_files("~/text.txt") == data.text_files("~") == [file]
+
+
 def test_paths_without_text_are_named(tmp_path):
     with pytest.raises(FileNotFoundError, match=r"none is not there; name a text file"):
         data.text_files(tmp_path / "none")

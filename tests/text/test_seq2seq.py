@@ -112,7 +112,7 @@ def test_a_wrong_file_is_named(marian, tmp_path, file, content, says) -> None:
 
 def test_without_the_package_it_says_what_to_install(tmp_path, monkeypatch) -> None:
     monkeypatch.setitem(sys.modules, "sentencepiece", None)
-    with pytest.raises(ImportError, match=r"pip install 'npgpt\[spm\]'"):
+    with pytest.raises(ImportError, match=r'pip install "npgpt\[spm\]"'):
         load_marian_tokenizer(tmp_path)
 
 

@@ -108,7 +108,9 @@ def test_whole_tokens_that_no_file_marks_are_special(folder):
 @pytest.mark.parametrize("missing", ["vocab.json", "merges.txt"])
 def test_no_vocabulary(folder, missing):
     (folder / missing).unlink()
-    with pytest.raises(FileNotFoundError, match=r"add vocab\.json and merges\.txt, .*--ids"):
+    with pytest.raises(
+        FileNotFoundError, match=r"add vocab\.json and merges\.txt, .*; token ids need none"
+    ):
         read_vocabulary(folder)
     with pytest.raises(FileNotFoundError, match="has no vocabulary"):
         read_vocabulary(folder / "nowhere")

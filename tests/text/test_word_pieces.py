@@ -13,7 +13,7 @@ from npgpt.text.word_pieces import load_word_pieces
 from tests.builders.bert import PIECES, write_tiny_bert
 
 needs_tokenizers = pytest.mark.skipif(
-    importlib.util.find_spec("tokenizers") is None, reason="needs: pip install 'npgpt[bert]'"
+    importlib.util.find_spec("tokenizers") is None, reason='needs: pip install "npgpt[bert]"'
 )
 TEXT = "The Café [MASK] sat, cats 猫."
 
@@ -115,5 +115,5 @@ def test_a_tokenizer_without_a_mask(tmp_path):
 
 def test_without_the_package_it_is_named(tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "tokenizers", None)
-    with pytest.raises(ImportError, match=r"pip install 'npgpt\[bert\]'"):
+    with pytest.raises(ImportError, match=r'pip install "npgpt\[bert\]"'):
         load_word_pieces(write_tiny_bert(tmp_path))

@@ -44,7 +44,7 @@ def test_end_of_text_is_text_unless_asked(gpt2, traced):
 
 
 def test_text_from_stdin(gpt2, traced, monkeypatch):
-    monkeypatch.setattr(sys, "stdin", io.StringIO("ab\n"))
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(b"ab\n"), "utf-8"))
     assert [t["label"] for t in traced(gpt2, "-")["tokens"]] == ["a", "b", "⏎"]
 
 

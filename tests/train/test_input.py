@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 
+import numpy as np
 import pytest
 
 import npgpt
@@ -51,6 +52,9 @@ def test_texts_that_cannot_be_trained_on(tmp_path, capsys, content, message):
         ("--steps 0", "--steps must be at least 1, but is 0."),
         ("--context 1", "--context must be at least 2, but is 1."),
         ("--lr nan", "--lr must be at least 0, but is nan."),
+        (f"--steps {10**400}", "--steps must be in [1, 9.22337e+18), but is 10000"),
+        (f"--seed {2**63}", "--seed must be in [0, 9.22337e+18), but is 9223372036854775808."),
+        ("--batch-size 1000000000000", "16,000,000,000,000 tokens, which no machine can hold."),
         ("--lr 1e-3 --min-lr 1e-2", "--min-lr 0.01 is above --lr 0.001."),
         ("--n-head 3", "n_embd"),
         ("--vocab-from {none}", "There is no model"),
@@ -108,6 +112,14 @@ SETTINGS = r"state\.safetensors: 'settings'"
         ({"settings": []}, r"'facts': settings is \[\], but must be an object"),
         ({"step": "2"}, r"state\.safetensors: 'facts': step is '2', but must be an integer"),
         ({"step": None}, r"'facts': step is None, but must be an integer"),
+        ({"step": 10}, r"state\.safetensors: step 10 is none of the 9 --steps\."),
+        ({"step": -1}, r"state\.safetensors: step -1 is none of the 9 --steps\."),
+        ({"step": 10**30}, r"'facts': step is 1"),
+        ({"seconds": -1}, r"'facts': seconds must not be -1\."),
+        ({"seconds": float("nan")}, r"'facts': seconds is nan, but must be a finite number"),
+        ({"settings": {"context": 17}}, r"state\.safetensors: --context 17 exceeds 16 positions"),
+        ({"settings": {"batch_size": 10**12}}, r"which no machine can hold\."),
+        ({"settings": {"lr": 10**400}}, f"{SETTINGS}: lr is "),
         ({"place": "here"}, r"'facts': unknown or missing: place; resume the run with the npgpt"),
     ],
 )
@@ -124,10 +136,61 @@ def test_a_state_with_facts_that_are_none_is_refused(tmp_path, capsys, changes, 
     assert re.search(message, refuse(capsys, "--out", out, "--resume"))
 
 
+BIAS = "params.h.0.attn.c_attn.bias"
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({BIAS: np.zeros(3, np.float32)}, f"'{BIAS}' is float32 [3], but must be float32 [48]."),
+        ({BIAS: np.zeros(48, np.int64)}, f"'{BIAS}' is int64 [48], but must be float32 [48]."),
+        ({BIAS: np.zeros(48)}, f"'{BIAS}' is float64 [48], but must be float32 [48]."),
+        ({BIAS: np.full(48, np.nan, np.float32)}, f"NaN or infinite values in {BIAS}."),
+        ({"params.wte": np.zeros(1, np.float32)}, "unknown or missing tensors: params.wte."),
+        ({BIAS: None}, f"unknown or missing tensors: {BIAS}."),
+        (
+            {"first_moment.ln_f.bias": np.zeros(1, np.float32)},
+            "'first_moment.ln_f.bias' is float32 [1], but must be float32 [16].",
+        ),
+        (
+            {"second_moment.ln_f.bias": np.full(16, -1, np.float32)},
+            "'second_moment.ln_f.bias' has values below 0, but is a mean of squares.",
+        ),
+    ],
+)
+def test_a_state_with_other_tensors_is_refused(tmp_path, capsys, change, message):
+    text, out = write_story(tmp_path), tmp_path / "run"
+    assert run("--data", text, "--out", out, *SMALL, "--steps", 9, "--time-limit", 0) == 0
+    capsys.readouterr()
+    path = out / "state.safetensors"
+    tensors = {n: a for n, a in {**read_tensors(path), **change}.items() if a is not None}
+    write_tensors(path, tensors, read_metadata(path))
+    assert f"error: {path}: {message}\n" in refuse(capsys, "--out", out, "--resume")
+
+
+def test_a_state_with_more_blocks_than_tensors_is_refused_at_once(tmp_path, capsys):
+    text, out = write_story(tmp_path), tmp_path / "run"
+    assert run("--data", text, "--out", out, *SMALL, "--steps", 9, "--time-limit", 0) == 0
+    capsys.readouterr()
+    path = out / "state.safetensors"
+    metadata = read_metadata(path)
+    config = json.loads(metadata["config"]) | {"n_layer": 2**31 - 1}
+    write_tensors(path, read_tensors(path), metadata | {"config": json.dumps(config)})
+    sentence = refuse(capsys, "--out", out, "--resume")
+    assert "'config' has 2147483647 blocks, but the file only 84 tensors." in sentence
+
+
+def test_a_state_whose_facts_are_no_text_is_refused(tmp_path, capsys):
+    header = json.dumps({"__metadata__": {"config": "{}", "facts": 5}}).encode()
+    (tmp_path / "state.safetensors").write_bytes(len(header).to_bytes(8, "little") + header)
+    sentence = refuse(capsys, "--out", tmp_path, "--resume")
+    assert "is not the state of a training run: it has no text 'facts'." in sentence
+
+
 @pytest.mark.parametrize("text", ["[]", "{", '"x"'])
 def test_a_state_without_a_json_object_is_refused(tmp_path, capsys, text):
     for metadata in ({"config": text, "facts": "{}"}, {"config": "{}", "facts": text}):
-        write_tensors(tmp_path / "state.safetensors", {}, metadata)
+        write_tensors(tmp_path / "state.safetensors", {"a": np.zeros(1)}, metadata)
         sentence = refuse(capsys, "--out", tmp_path, "--resume")
         assert re.search(r"state\.safetensors: '(config|facts)' is not ", sentence)
 
@@ -149,3 +212,34 @@ def test_a_preset_gives_the_sizes_that_are_not_given():
     settings = new_settings({"data": "text.txt", "preset": "gpt2", "n_layer": 3})
     sizes = settings.n_layer, settings.n_head, settings.n_embd, settings.context
     assert sizes == (3, 12, 768, 1024)
+
+
+@pytest.mark.filterwarnings("default")
+@pytest.mark.parametrize(
+    ("options", "idle"),
+    [
+        ("--sample-every 0 --sample-prompt The", ["--sample-prompt"]),
+        ("--val-fraction 0 --eval-every 1 --eval-batches 2", ["--eval-every", "--eval-batches"]),
+        ("--warmup 9 --min-lr 1e-9", ["--min-lr"]),
+        ("--preset nano", ["--preset"]),
+        ("--eval-every 1 --sample-prompt The --min-lr 1e-9 --special", []),
+    ],
+)
+def test_options_without_effect_are_named(tmp_path, capsys, options, idle):
+    sizes = ("--n-layer", 1, "--n-head", 1, "--n-embd", 4, "--context", 4)
+    common = ("--data", write_story(tmp_path, 99), "--out", tmp_path / "run", *sizes)
+    assert run(*common, "--steps", 1, "--batch-size", 1, *options.split()) == 0
+    err = capsys.readouterr().err
+    assert sorted(re.findall(r"warning: (--\S+) has no effect: ", err)) == sorted(idle)
+
+
+@pytest.mark.filterwarnings("default")
+def test_a_finished_run_names_the_options_that_it_cannot_use(tmp_path, capsys):
+    out, common = tmp_path / "run", (*SMALL, "--steps", 1)
+    text = write_story(tmp_path)
+    assert run("--data", text, "--out", out, *common) == 0
+    assert run("--data", text, "--out", out, *common, "--resume") == 0  # the same once more
+    assert "warning" not in capsys.readouterr().err
+    assert run("--out", out, "--resume", "--time-limit", 5, "--save-dtype", "float16") == 0
+    err = capsys.readouterr().err
+    assert err == "npgpt.train: warning: --time-limit has no effect: the run is finished.\n"

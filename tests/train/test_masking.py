@@ -67,7 +67,9 @@ def test_nothing_is_chosen(rng) -> None:
 
 
 def test_what_is_refused(rng) -> None:
-    with pytest.raises(ValueError, match=r"fraction must be in \[0, 1\], but is 1.5"):
+    with pytest.raises(
+        ValueError, match=r"fraction must be a finite number from 0 to 1, but is 1\.5"
+    ):
         mask_tokens(np.arange(5), rng, mask_id=MASK, vocab_size=V, fraction=1.5)
     with pytest.raises(ValueError, match="all 3 tokens of the vocabulary are special"):
         mask_tokens(np.arange(3), rng, mask_id=0, vocab_size=3, special_ids=[1, 2])

@@ -85,7 +85,7 @@ def test_without_mpiexec_nothing_is_connected(monkeypatch):
 def test_under_mpiexec_the_missing_package_is_named(monkeypatch):
     monkeypatch.setenv("OMPI_COMM_WORLD_SIZE", "2")
     monkeypatch.setitem(sys.modules, "mpi4py", None)
-    with pytest.raises(ImportError, match=r"needs: pip install 'npgpt\[mpi\]'"):
+    with pytest.raises(ImportError, match=r'needs: pip install "npgpt\[mpi\]"'):
         mpi.connect()
 
 
@@ -150,11 +150,15 @@ def test_a_failure_of_one_rank_ends_all(library, tmp_path, capsys, monkeypatch):
     assert "npgpt.train: rank 0: disk full\n" in capsys.readouterr().err
 
 
-def test_what_is_not_finite_stops_each_rank_by_itself(library, tmp_path, capsys):
-    wild = ("--lr", "1e30", "--clip", 0, "--warmup", 0, "--save-every", 1)
+@pytest.mark.parametrize(
+    ("lr", "why"), [("3e38", "no longer finite after"), ("1e9", "useless after")]
+)
+def test_what_diverges_stops_each_rank_by_itself(library, tmp_path, capsys, lr, why):
+    """The other ranks, too, look at what is to be saved: they would wait for the first one."""
+    wild = ("--lr", lr, "--clip", 0, "--warmup", 0, "--save-every", 1)
     options = ("--data", write_story(tmp_path), *SIZE, "--sample-every", 0, "--steps", 9)
     assert run(*options, *wild, "--out", tmp_path / "run") == 1
-    assert "no longer finite" in capsys.readouterr().err
+    assert f"stopped, {why} " in capsys.readouterr().err
     library.rank = 1
     assert run(*options, *wild, "--out", tmp_path / "run") == 1
     assert library.aborted is None

@@ -5,16 +5,20 @@ NPGPT_KILLS sets how many times runs are killed at random moments (4).
 
 from __future__ import annotations
 
+import errno
 import os
 import random
 import shutil
 import signal
 import subprocess
+import sys
 import time
 
 import numpy as np
 import pytest
 
+from npgpt.files.io import alone_in, replacing
+from npgpt.files.safetensors_file import read_metadata, read_tensors, write_tensors
 from npgpt.text import corpus
 from npgpt.train.optim import learning_rate
 from tests.train.training_runs import (
@@ -54,14 +58,20 @@ def assert_as_undisturbed(out, undisturbed):
     assert [path.name for path in out.iterdir() if path.name.endswith(".tmp")] == []
 
 
-@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+STOPS = {"SIGINT": 130, "SIGTERM": 143, "SIGHUP": 129, "SIGBREAK": 149}
+
+
+@pytest.mark.parametrize(
+    ("number", "code"),
+    [(getattr(signal, name), code) for name, code in STOPS.items() if hasattr(signal, name)],
+)
 def test_signals_finish_the_step_and_save(
     text, undisturbed, tmp_path, monkeypatch, capsys, number, code
 ):
     out = tmp_path / "run"
     before = signal.getsignal(number)
     with monkeypatch.context() as patch:
-        at_step(patch, 5, lambda: os.kill(os.getpid(), number))
+        at_step(patch, 5, lambda: signal.raise_signal(number))
         assert run("--data", text, "--out", out, *SMALL, "--steps", STEPS) == code
     assert signal.getsignal(number) is before
     told = capsys.readouterr()
@@ -80,6 +90,60 @@ def test_a_second_signal_does_not_wait(text, undisturbed, tmp_path, monkeypatch)
     assert len(log_without_seconds(out)) == 6  # five steps are in the log, four in the state
     assert run("--out", out, "--resume") == 0
     assert_as_undisturbed(out, undisturbed)
+
+
+needs_sighup = pytest.mark.skipif(not hasattr(signal, "SIGHUP"), reason="Windows has SIGBREAK")
+
+
+@needs_sighup
+def test_a_terminal_that_is_closed_may_say_so_twice_and_takes_no_words(
+    text, undisturbed, tmp_path, monkeypatch
+):
+    """The shell hands the hang-up on to its jobs, and writing to the terminal is an error then."""
+    out = tmp_path / "run"
+
+    def hang_up() -> None:
+        def print_nothing(*_: object, **__: object) -> None:
+            raise OSError(errno.EIO, "Input/output error")
+
+        with monkeypatch.context() as patch:
+            patch.setattr("builtins.print", print_nothing)
+            for _ in range(2):
+                signal.raise_signal(signal.SIGHUP)
+
+    with monkeypatch.context() as patch:
+        at_step(patch, 5, hang_up)
+        assert run("--data", text, "--out", out, *SMALL, "--steps", STEPS) == 129
+    assert run("--out", out, "--resume") == 0
+    assert_as_undisturbed(out, undisturbed)
+
+
+@needs_sighup
+def test_under_nohup_a_run_goes_on(text, undisturbed, tmp_path, monkeypatch):
+    before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    try:
+        at_step(monkeypatch, 5, lambda: signal.raise_signal(signal.SIGHUP))
+        assert run("--data", text, "--out", tmp_path / "run", *SMALL, "--steps", STEPS) == 0
+    finally:
+        signal.signal(signal.SIGHUP, before)
+    assert_as_undisturbed(tmp_path / "run", undisturbed)
+
+
+def test_a_handler_that_is_not_pythons_is_no_error(text, tmp_path, monkeypatch):
+    """Such as MPI's may be: Python calls it None, and can only put the default in its place."""
+    set_handler = signal.signal
+
+    def from_elsewhere(number, handler):
+        return None if set_handler(number, handler) is before else handler
+
+    before = signal.getsignal(signal.SIGTERM)
+    try:
+        with monkeypatch.context() as patch:
+            patch.setattr(signal, "signal", from_elsewhere)
+            assert run("--data", text, "--out", tmp_path / "run", *SMALL, "--steps", 1) == 0
+        assert signal.getsignal(signal.SIGTERM) is signal.SIG_DFL
+    finally:
+        signal.signal(signal.SIGTERM, before)
 
 
 def test_a_time_limit_holds_for_one_call(text, undisturbed, tmp_path, capsys):
@@ -214,19 +278,45 @@ def test_a_resumed_run_reads_the_ids_that_it_kept(text, undisturbed, tmp_path, m
     assert_as_undisturbed(out, undisturbed)
 
 
-def test_damaged_ids_are_made_anew(text, undisturbed, tmp_path):
+@pytest.mark.filterwarnings("default")
+@pytest.mark.parametrize(
+    ("change", "why"),
+    [
+        (lambda ids, held: b"", "has 0 bytes, too few for a safetensors file"),
+        (lambda ids, held: b"no array at all", "is no safetensors file, or is cut off"),
+        (lambda ids, held: {"ids": ids[::-1].copy(), "held_out": held}, "has other ids than"),
+        (lambda ids, held: {"ids": ids.astype(float), "held_out": held}, "has other ids than"),
+        (lambda ids, held: {"ids": ids[None], "held_out": held}, "has other ids than"),
+        (lambda ids, held: {"ids": ids}, "has other ids than"),
+    ],
+)
+def test_kept_ids_are_checked_by_content_and_made_anew(
+    text, undisturbed, tmp_path, capsys, change, why
+):
     out = tmp_path / "run"
     assert run("--data", text, "--out", out, *SMALL, "--steps", STEPS, "--time-limit", 0) == 0
-    kept = out / "ids.npz"
-    content = bytearray(kept.read_bytes())
-    content[len(content) // 2] ^= 1
-    for damaged in (None, b"", b"no array", content[:-9], content):
-        if damaged is None:
-            kept.unlink()
-        else:
-            kept.write_bytes(damaged)
-        assert run("--out", out, "--resume", "--time-limit", 0) == 0
-    np.savez(kept, source="another", ids=np.zeros(3, int), held_out=np.zeros(2, int))
+    path = out / "ids.safetensors"
+    changed = change(
+        **{("held" if n == "held_out" else n): a for n, a in read_tensors(path).items()}
+    )
+    if isinstance(changed, bytes):
+        path.write_bytes(changed)
+    else:
+        write_tensors(path, changed, read_metadata(path))
+    capsys.readouterr()
+    assert run("--out", out, "--resume") == 0
+    warned = capsys.readouterr().err
+    assert f"npgpt.train: warning: The texts are read again: {path}" in warned
+    assert why in warned
+    assert_as_undisturbed(out, undisturbed)
+
+
+def test_kept_ids_that_are_gone_or_of_another_text_are_made_anew(text, undisturbed, tmp_path):
+    out = tmp_path / "run"
+    assert run("--data", text, "--out", out, *SMALL, "--steps", STEPS, "--time-limit", 0) == 0
+    write_tensors(out / "ids.safetensors", {"ids": np.zeros(3, np.uint16)}, {"source": "another"})
+    assert run("--out", out, "--resume", "--time-limit", 0) == 0
+    (out / "ids.safetensors").unlink()
     assert run("--out", out, "--resume") == 0
     assert_as_undisturbed(out, undisturbed)
 
@@ -237,9 +327,79 @@ def test_a_row_of_the_log_that_a_kill_cut_off_is_dropped(text, undisturbed, tmp_
     assert run("--data", text, "--out", out, *SMALL, *stop) == 0
     with (out / "log.csv").open("a", encoding="utf-8") as log:
         log.write("2,256,0.0")
-    (out / ".state.safetensors.0123abcd.tmp").write_bytes(b"half")
     assert run("--out", out, "--resume") == 0
     assert_as_undisturbed(out, undisturbed)
+
+
+@pytest.mark.parametrize(
+    ("damage", "line"),
+    [
+        (lambda log: log + b"\xff,\r\n", 3),
+        (lambda log: log + log, 3),
+        (lambda log: b"step,zzz\r\n1,2\r\n", 1),
+        (lambda log: log + b"2," + b"a" * 200_000 + b"\r\n", 3),
+        (lambda log: log + b"\0\r\n", 3),
+        (lambda log: log + log.splitlines(keepends=True)[1], 3),  # step 1 twice
+        (lambda log: log.replace(b"1,128,", b"1,128,,"), 2),
+        (lambda log: log.replace(b"1,128,", b"one,128,"), 2),
+    ],
+)
+def test_a_log_that_is_none_is_refused_by_line(text, tmp_path, capsys, damage, line):
+    out = tmp_path / "run"
+    stop = ("--steps", STEPS, "--time-limit", 0)
+    assert run("--data", text, "--out", out, *SMALL, *stop) == 0
+    log = out / "log.csv"
+    sound = log.read_bytes()
+    log.write_bytes(damage(sound))
+    assert run("--out", out, "--resume") == 2
+    assert f"log.csv: line {line} is none of a run's log" in capsys.readouterr().err
+    log.unlink()
+    assert run("--out", out, "--resume", *stop[2:]) == 0
+
+
+def test_a_second_run_in_the_folder_is_refused(text, undisturbed, tmp_path, monkeypatch, capsys):
+    """Fresh or resumed; and what the first one is writing at that moment stays."""
+    out, codes = tmp_path / "run", []
+    options = ("--data", text, "--out", out, *SMALL, "--steps", STEPS)
+
+    def second():
+        with replacing(out / "slow") as (slow,):
+            slow.touch()
+            codes.append(run("--out", out, "--resume"))
+            codes.append(run(*options))
+            assert slow.exists()
+
+    with monkeypatch.context() as patch:
+        at_step(patch, 5, second)
+        assert run(*options) == 0
+    told = capsys.readouterr().err
+    assert codes == [2, 2]
+    assert f"npgpt.train: error: another process is at work in {out}: wait until it ends" in told
+    assert f"npgpt.train: error: {out} holds a run; go on with --resume" in told
+    (out / "slow").unlink()
+    assert_as_undisturbed(out, undisturbed)
+
+
+def test_two_new_runs_in_one_folder_do_not_mix(text, tmp_path, monkeypatch, capsys):
+    """One begins, and one begins and ends, while the other still reads its texts."""
+    out, options = tmp_path / "run", ("--data", text, *SMALL, "--steps", 2)
+    read_ids = corpus.read_ids
+
+    def late(*args, **kwargs):
+        monkeypatch.setattr(corpus, "read_ids", read_ids)
+        assert run("--out", out, *options) == 0
+        return read_ids(*args, **kwargs)
+
+    monkeypatch.setattr(corpus, "read_ids", late)
+    assert run("--out", out, *options, "--lr", 0.1) == 2
+    assert f"{out} holds a run; go on with --resume" in capsys.readouterr().err
+    assert facts(out)["settings"]["lr"] == 1e-3
+    other = tmp_path / "other"
+    other.mkdir()
+    with alone_in(other):
+        assert run("--out", other, *options) == 2
+    assert "another process is at work in" in capsys.readouterr().err
+    assert [path.name for path in other.iterdir()] == [".lock"]
 
 
 def killed_at_write(write, data, out, options, counts_from=None):
@@ -248,18 +408,18 @@ def killed_at_write(write, data, out, options, counts_from=None):
     Only what comes once the file `counts_from` exists is counted, if one is named.
     """
     dies = f"""
-        import os, signal
+        import os
         fsync, calls, counts_from = os.fsync, [], {counts_from and str(counts_from)!r}
         def kill_at_last(file):
             calls.extend([file] * (counts_from is None or os.path.exists(counts_from)))
             if len(calls) == {write}:
-                os.kill(os.getpid(), signal.SIGKILL)
+                os._exit(9)
             fsync(file)
         os.fsync = kill_at_last
     """
     with start("--data", data, "--out", out, *options, before=dies) as process:
         errors = process.communicate()[1]
-    assert process.returncode == -signal.SIGKILL, errors
+    assert process.returncode == 9, errors
 
 
 @pytest.mark.parametrize("write", range(1, 7))
@@ -304,6 +464,7 @@ def test_kills_at_random_moments(text, tmp_path):
         assert_as_undisturbed(out, wanted)
 
 
+@pytest.mark.skipif(sys.platform == "win32", reason="Windows sends Ctrl-C to a whole console")
 def test_ctrl_c_as_a_shell_sends_it(text, tmp_path):
     out = tmp_path / "run"
     log = out / "log.csv"

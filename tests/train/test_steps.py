@@ -15,6 +15,7 @@ from npgpt.train.optim import new_adamw_state
 from npgpt.train.steps import (
     Recipe,
     accumulated_gradients,
+    check_useful,
     evaluate_held_out,
     training_step,
     training_steps,
@@ -198,3 +199,41 @@ def test_a_rank_reads_its_share_of_the_windows(rng, monkeypatch):
     ranks.rank = 1
     list(training_steps(model, state, rng.integers(31, size=50), RECIPE, ranks=ranks))
     assert seen == [(4, 4), (12, 4), (20, 4), (28, 4)]
+
+
+@pytest.mark.parametrize(
+    ("part", "says"),
+    [
+        ("params", "ln_f.bias"),
+        ("first", "the first moment of ln_f.bias"),
+        ("second", "the second moment of ln_f.bias"),  # stays alone: m / √∞ moves no weight
+    ],
+)
+def test_weights_and_moments_are_checked_after_the_update(rng, part, says, monkeypatch):
+    model, ids = tiny_gpt2(rng), rng.integers(31, size=60)
+    state = new_adamw_state(model.params)
+
+    def overflowing(params, grads, state, **_):
+        arrays = {"params": params, "first": state.first, "second": state.second}[part]
+        arrays["ln_f.bias"][3] = np.inf
+
+    monkeypatch.setattr(training, "adamw_step", overflowing)
+    wanted = rf"no longer finite after the update of step 1 \(learning rate 0.005\): {says}$"
+    with pytest.raises(FloatingPointError, match=wanted):
+        next(training_steps(model, state, ids, RECIPE))
+
+
+def test_useless_is_a_loss_of_more_than_ten_guesses(rng):
+    """Logits of ln_f's bias alone: the loss is the gap between the token read and the target."""
+    model, ids = tiny_gpt2(rng), np.tile(np.array([3, 4], np.uint16), 9)
+    model.params["ln_f.weight"][:] = 0
+    model.params["wte.weight"][:] = 0
+    model.params["wte.weight"][5, 0] = 1
+    guess = math.log(31)
+    for gap in (0.0, 9.9 * guess):
+        model.params["ln_f.bias"][0] = gap
+        check_useful(model, ids, 8, step=7)
+    for gap in (10.1 * guess, 1e9, np.nan):
+        model.params["ln_f.bias"][0] = gap
+        with pytest.raises(FloatingPointError, match=r"useless after step 7: loss .* has 3\.434$"):
+            check_useful(model, ids, 8, step=7)

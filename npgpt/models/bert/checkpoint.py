@@ -1,4 +1,7 @@
-"""Loads and saves a BERT's checkpoint. Leaves out the next-sentence classifier and task heads."""
+"""Loads and saves a BERT's checkpoint.
+
+The next-sentence classifier and the heads of tasks are not used, but saved again as they were.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +14,8 @@ import numpy as np
 from numpy.typing import DTypeLike
 
 from npgpt.files.checkpoint import check_saved, read_raw_config, write_checkpoint
-from npgpt.files.tensors import Copy, Layout, as_stored, find_tensors, load_params
+from npgpt.files.safetensors_file import read_tensor
+from npgpt.files.tensors import Copy, Layout, as_stored, find_tensors, load_params, unwrapped
 from npgpt.models.bert.config import BERTConfig, param_shapes
 
 WORDS, DECODER = "embeddings.word_embeddings.weight", "cls.predictions.decoder.weight"
@@ -25,6 +29,7 @@ LAYOUT = Layout(
     unit="layers",
     old_names={"LayerNorm.gamma": "LayerNorm.weight", "LayerNorm.beta": "LayerNorm.bias"},
     buffers=("embeddings.position_ids", "embeddings.token_type_ids"),  # 0, 1, 2, … and zeros
+    keeps_others=True,
     hints={
         DECODER: ", but tie_word_embeddings is false; set it to true if the head is the word table"
     },
@@ -33,13 +38,13 @@ LAYOUT = Layout(
 
 def load_bert(
     folder: str | os.PathLike[str], *, dtype: DTypeLike = np.float32
-) -> tuple[BERTConfig, dict[str, np.ndarray]]:
+) -> tuple[BERTConfig, dict[str, np.ndarray], dict[str, np.ndarray]]:
     """Read `config.json` and `model.safetensors` (or its shards) of a BERT.
 
     A checkpoint without a pooler or without an MLM head gives parameters without one; half of one
-    is refused. Returns the configuration, and the parameters under the names and shapes of
-    `param_shapes`, in `dtype`. Raises and warns as `npgpt.models.gpt2.checkpoint.load_checkpoint`
-    does.
+    is refused. Returns the configuration; the parameters under the names and shapes of
+    `param_shapes`, in `dtype`; and all other tensors as they are stored. Raises and warns as
+    `npgpt.models.gpt2.checkpoint.load_checkpoint` does.
     """
     folder = Path(folder)
     path = folder / "config.json"
@@ -55,28 +60,38 @@ def load_bert(
         for head in ("pooler.", "cls.predictions.")
     )
     shapes = param_shapes(config, pooler=pooler, mlm_head=mlm_head)
-    return config, load_params(stored, shapes, config, dtype, copies)
+    params = load_params(stored, shapes, config, dtype, copies)
+    others = {
+        unwrapped(stored.origins[name]): read_tensor(entry)
+        for name, entry in found.items()
+        if name not in shapes and name not in copies
+    }
+    return config, params, others
 
 
 def save_bert(
     folder: str | os.PathLike[str],
     config: BERTConfig,
     params: Mapping[str, np.ndarray],
+    others: Mapping[str, np.ndarray] | None = None,
     **options: Any,
 ) -> None:
     """Write `config.json` and `model.safetensors` as transformers reads them.
 
     With an MLM head as BertForMaskedLM has it, else as BertModel; a pooler beside an MLM head is
-    saved too, though BertForMaskedLM has no use for it and says so.
+    saved too, though BertForMaskedLM has no use for it and says so. `others`, the tensors of a task
+    that `load_bert` found, go beside them, for the architecture that the file named.
 
     Raises ValueError for parameters that do not fit the configuration, and what
     `npgpt.files.checkpoint.write_checkpoint` raises, which takes the `options`.
     """
     mlm_head, pooler = BIAS in params, "pooler.dense.weight" in params
     dtype = check_saved(params, param_shapes(config, pooler=pooler, mlm_head=mlm_head))
-    tensors = as_stored(params, LAYOUT if mlm_head else LAYOUT._replace(prefix=""))
+    has_prefix = mlm_head or others
+    tensors = as_stored(params, LAYOUT if has_prefix else LAYOUT._replace(prefix=""))
     if DECODER in params:  # an untied head has a bias of its own there
         tensors[DECODER_BIAS] = params[BIAS]
-    architecture = "BertForMaskedLM" if mlm_head else "BertModel"
-    raw = {**config.to_dict(), "architectures": [architecture], "dtype": dtype}
-    write_checkpoint(folder, raw, tensors, **options)
+    raw = {**config.to_dict(), "dtype": dtype}
+    if not others or "architectures" not in config.other:
+        raw["architectures"] = ["BertForMaskedLM" if mlm_head else "BertModel"]
+    write_checkpoint(folder, raw, {**(others or {}), **tensors}, **options)

@@ -15,7 +15,14 @@ from typing import Any
 import numpy as np
 
 from npgpt.files.kinds import NonNegative, Probability, Size
-from npgpt.models.settings import Activation, as_raw, check_heads, read_settings
+from npgpt.models.settings import (
+    Activation,
+    as_raw,
+    check_config,
+    check_heads,
+    naming,
+    read_settings,
+)
 
 REFUSED = dict.fromkeys(("is_decoder", "add_cross_attention"), "this BERT only encodes")
 
@@ -41,6 +48,11 @@ class BERTConfig:
     # Whatever else the file said; written back on saving.
     other: Mapping[str, Any] = field(default_factory=dict)
 
+    def __post_init__(self) -> None:
+        """Raises ValueError for what no BERT can be."""
+        check_config(self)
+        check_heads(self, "hidden_size", "num_attention_heads")
+
     @classmethod
     def from_dict(cls, raw: Mapping[str, Any], where: str = "config.json") -> BERTConfig:
         """Read and check a parsed `config.json`; `where` names the file in errors.
@@ -48,14 +60,14 @@ class BERTConfig:
         Raises ValueError, one sentence, for a model that is not BERT, a decoder, relative
         positions, sizes that are not positive integers, or an unknown activation.
         """
-        config = cls(**read_settings(cls, raw, where, model_type="bert", refused=REFUSED))
+        settings = read_settings(cls, raw, where, model_type="bert", refused=REFUSED)
         if (positions := raw.get("position_embedding_type", "absolute")) != "absolute":
             raise ValueError(
                 f"{where}: position_embedding_type is {positions!r}, but npgpt's BERT has "
                 "'absolute' positions only."
             )
-        check_heads(config, "hidden_size", "num_attention_heads", where)
-        return config
+        with naming(where):
+            return cls(**settings)
 
     def to_dict(self) -> dict[str, Any]:
         """The content of `config.json`, with every key that was read."""

@@ -14,7 +14,14 @@ from npgpt.models.common import Params, of, put
 from npgpt.ops import dropout, layer_norm, lookup, position
 from npgpt.ops.dropout import dropout_backward, dropout_forward
 from npgpt.ops.layer_norm import layer_norm_backward, layer_norm_forward
-from npgpt.ops.lookup import check_ids, check_rows, check_shape, lookup_backward, lookup_forward
+from npgpt.ops.lookup import (
+    check_ids,
+    check_mask,
+    check_rows,
+    check_shape,
+    lookup_backward,
+    lookup_forward,
+)
 from npgpt.ops.mask import padding_mask
 from npgpt.ops.position import position_backward, position_forward
 
@@ -95,8 +102,8 @@ def check_input(
             f"the text is {ids.shape[-1]} tokens long, but the model has positions for {context}; "
             "shorten it."
         )
-    types = np.asarray(np.zeros_like(ids) if token_type_ids is None else token_type_ids)
-    seen = np.asarray(np.ones_like(ids) if attention_mask is None else attention_mask)
+    types = np.zeros_like(ids) if token_type_ids is None else token_type_ids
+    seen = np.ones_like(ids) if attention_mask is None else attention_mask
+    types = check_ids(types, "token_type_ids")
     check_shape("token_type_ids", types, ids.shape)
-    check_shape("attention_mask", seen, ids.shape)
-    return ids, types, padding_mask(seen)
+    return ids, types, padding_mask(check_mask(seen, ids.shape))

@@ -52,6 +52,7 @@ from npgpt.ops.cross_entropy import (
 )
 from npgpt.ops.dropout import dropout_backward, dropout_forward
 from npgpt.ops.layer_norm import layer_norm_backward, layer_norm_forward
+from npgpt.ops.lookup import check_ids
 
 
 class LayerSaved(NamedTuple):
@@ -166,9 +167,15 @@ class BERT(Model):
         config: sizes and options.
         params: name -> array, the names of the Hugging Face checkpoint without `bert.`. Those of
             the pooler (`pooler.…`), the MLM head (`cls.predictions.…`), or both may be absent.
+        others: tensors of the file that this model does not use, such as a classifier's, under
+            their names there; saved again as they are.
     """
 
     config: BERTConfig
+
+    def __init__(self, config: BERTConfig, params: Params, others: Params | None = None) -> None:
+        super().__init__(config, params)
+        self.others = others or {}
 
     def __call__(
         self, ids: Any, attention_mask: Any = None, token_type_ids: Any = None
@@ -301,9 +308,9 @@ class BERT(Model):
             ValueError: as `forward`; targets that do not fit; a model without an MLM head.
         """
         self._need_mlm_head()
+        targets = check_ids(targets, "targets")
         run = Pass(rng, flash=True)
         x, embeddings, layers = self._trunk(ids, attention_mask, token_type_ids, run)
-        targets = np.asarray(targets)
         check_targets((*x.shape[:-1], len(self.params[WORDS])), targets, IGNORE_INDEX)
         asked = targets != IGNORE_INDEX
         logits, head = mlm_head_forward(x[asked], self.params, self.config)  # [N, d] -> [N, V]
@@ -323,7 +330,7 @@ class BERT(Model):
         return super().num_params() - (0 if embeddings else self.params[POSITIONS].size)
 
     def _save(self, folder: str | os.PathLike[str], **options: Any) -> None:
-        save_bert(folder, self.config, self.params, **options)
+        save_bert(folder, self.config, self.params, self.others, **options)
 
     def _sizes(self) -> str:
         c = self.config

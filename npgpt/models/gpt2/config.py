@@ -14,7 +14,14 @@ from typing import Any
 import numpy as np
 
 from npgpt.files.kinds import Ids, NonNegative, Probability, Size
-from npgpt.models.settings import Activation, as_raw, check_heads, read_settings
+from npgpt.models.settings import (
+    Activation,
+    as_raw,
+    check_config,
+    check_heads,
+    naming,
+    read_settings,
+)
 
 
 @dataclass(frozen=True)
@@ -42,6 +49,11 @@ class GPT2Config:
     # saving.
     other: Mapping[str, Any] = field(default_factory=dict)
 
+    def __post_init__(self) -> None:
+        """Raises ValueError for what no GPT-2 can be."""
+        check_config(self)
+        check_heads(self, "n_embd", "n_head")
+
     @classmethod
     def from_dict(cls, raw: Mapping[str, Any], where: str = "config.json") -> GPT2Config:
         """Read and check a parsed `config.json`; `where` names the file in errors.
@@ -50,9 +62,9 @@ class GPT2Config:
         integers, an unknown activation, or cross-attention.
         """
         refused = {"add_cross_attention": "this GPT-2 has none"}
-        config = cls(**read_settings(cls, raw, where, model_type="gpt2", refused=refused))
-        check_heads(config, "n_embd", "n_head", where)
-        return config
+        settings = read_settings(cls, raw, where, model_type="gpt2", refused=refused)
+        with naming(where):
+            return cls(**settings)
 
     def to_dict(self) -> dict[str, Any]:
         """The content of `config.json`, with every key that was read."""

@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from npgpt.decoding.kv_cache import Sizes
 from npgpt.layers.feed_forward import (
     FeedForwardSaved,
     feed_forward_backward,
@@ -185,9 +186,9 @@ class GPT2(CausalLM):
         """How many tokens a text may have: the rows of wpe."""
         return len(self.params["wpe.weight"])
 
-    def _kv_sizes(self) -> tuple[int, int, int]:
+    def _kv_sizes(self) -> Sizes:
         config = self.config
-        return config.n_layer, config.n_head, config.n_embd // config.n_head
+        return Sizes(config.n_layer, config.n_head, config.n_embd // config.n_head)
 
     def _sizes(self) -> str:
         c = self.config

@@ -14,7 +14,14 @@ from typing import Any
 import numpy as np
 
 from npgpt.files.kinds import Ids, NonNegative, Positive, Probability, Size, is_number
-from npgpt.models.settings import Activation, as_raw, check_heads, read_settings
+from npgpt.models.settings import (
+    Activation,
+    as_raw,
+    check_config,
+    check_heads,
+    naming,
+    read_settings,
+)
 from npgpt.ops import rope
 
 # rope_type -> the numbers it needs besides rope_theta
@@ -55,6 +62,13 @@ class LlamaConfig:
     eos_token_id: Ids | None = 2
     other: Mapping[str, Any] = field(default_factory=dict)  # the rest, written back on saving
 
+    def __post_init__(self) -> None:
+        """Raises ValueError for what no Llama can be."""
+        check_config(self)
+        if self.rope_scaling is not None:
+            _check_rotary(self.rope_scaling)
+        self._check_heads()
+
     @classmethod
     def from_dict(cls, raw: Mapping[str, Any], where: str = "config.json") -> LlamaConfig:
         """Read and check a parsed `config.json`; `where` names the file in errors.
@@ -67,9 +81,9 @@ class LlamaConfig:
         given = {name: raw[name] for name in raw if name != "rope_parameters"}
         if rotary is not None:
             given |= _rotary(rotary, raw.get("partial_rotary_factor"), where)
-        config = cls(**read_settings(cls, given, where, model_type="llama", refused=REFUSED))
-        config._check_heads(where)
-        return config
+        settings = read_settings(cls, given, where, model_type="llama", refused=REFUSED)
+        with naming(where):
+            return cls(**settings)
 
     def to_dict(self) -> dict[str, Any]:
         """The content of `config.json`; rotary settings as both transformers 4 and 5 read them."""
@@ -107,18 +121,16 @@ class LlamaConfig:
             return rope.llama3_frequencies(d_h, theta, **numbers)
         return rope.default_frequencies(d_h, theta)
 
-    def _check_heads(self, where: str) -> None:
+    def _check_heads(self) -> None:
         if self.head_dim is None:
-            check_heads(self, "hidden_size", "num_attention_heads", where)
+            check_heads(self, "hidden_size", "num_attention_heads")
         if self.d_h % 2:
-            raise ValueError(
-                f"{where}: a head is {self.d_h} wide, but rotary positions turn pairs."
-            )
+            raise ValueError(f"a head is {self.d_h} wide, but rotary positions turn pairs.")
         if self.d_h == 2 and self.rope_type == "dynamic":
-            raise ValueError(f"{where}: rope_type 'dynamic' needs heads wider than one pair.")
+            raise ValueError("rope_type 'dynamic' needs heads wider than one pair.")
         if self.num_attention_heads % self.n_kv_head:
             raise ValueError(
-                f"{where}: num_attention_heads {self.num_attention_heads} is no multiple of "
+                f"num_attention_heads {self.num_attention_heads} is no multiple of "
                 f"num_key_value_heads {self.n_kv_head}."
             )
 
@@ -129,23 +141,28 @@ def _rotary(rotary: Any, partial: Any, where: str) -> dict[str, Any]:
         raise ValueError(f"{where}: the rotary settings are {rotary!r:.60}, not a JSON object.")
     scaling = {key: value for key, value in rotary.items() if key not in ("type", "rope_theta")}
     rope_type = scaling.setdefault("rope_type", rotary.get("type", "default"))
-    if rope_type not in list(ROPE_TYPES):
-        raise ValueError(
-            f"{where}: rope_type {rope_type!r} is not offered; npgpt turns by one of "
-            f"{', '.join(ROPE_TYPES)}."
-        )
     if (scaling.get("partial_rotary_factor", partial) or 1) != 1:
         raise ValueError(f"{where}: partial_rotary_factor is set, but npgpt turns whole heads.")
+    found = {"rope_theta": rotary["rope_theta"]} if "rope_theta" in rotary else {}
+    return {**found, "rope_scaling": None if rope_type == "default" else scaling}
+
+
+def _check_rotary(scaling: Mapping[str, Any]) -> None:
+    """Raise ValueError for a rotary type that is left out, or without the numbers it needs."""
+    rope_type = scaling.get("rope_type")
+    if rope_type not in list(ROPE_TYPES):
+        raise ValueError(
+            f"rope_type {rope_type!r} is not offered; npgpt turns by one of "
+            f"{', '.join(ROPE_TYPES)}."
+        )
     for name in ROPE_TYPES[rope_type]:
         if not is_number(scaling.get(name)) or scaling[name] <= 0:
             raise ValueError(
-                f"{where}: rope_type {rope_type!r} needs {name}, a number > 0, but it is "
+                f"rope_type {rope_type!r} needs {name}, a number > 0, but it is "
                 f"{scaling.get(name)!r}."
             )
     if rope_type == "llama3" and scaling["low_freq_factor"] >= scaling["high_freq_factor"]:
-        raise ValueError(f"{where}: low_freq_factor must be below high_freq_factor.")
-    found = {"rope_theta": rotary["rope_theta"]} if "rope_theta" in rotary else {}
-    return {**found, "rope_scaling": None if rope_type == "default" else scaling}
+        raise ValueError("low_freq_factor must be below high_freq_factor.")
 
 
 def param_shapes(config: LlamaConfig) -> dict[str, tuple[int, ...]]:

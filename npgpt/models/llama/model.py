@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from npgpt.decoding.kv_cache import Sizes
 from npgpt.layers.grouped_attention import (
     GroupedAttentionSaved,
     grouped_attention_backward,
@@ -195,10 +196,10 @@ class Llama(CausalLM):
         factor = scaling["factor"] if scaling["rope_type"] == "dynamic" else 1
         return int(factor * self.config.max_position_embeddings)
 
-    def _kv_sizes(self) -> tuple[int, int, int]:
+    def _kv_sizes(self) -> Sizes:
         """The cache holds the H_kv heads that are shared, not H."""
         config = self.config
-        return config.num_hidden_layers, config.n_kv_head, config.d_h
+        return Sizes(config.num_hidden_layers, config.n_kv_head, config.d_h)
 
     def _sizes(self) -> str:
         c = self.config

@@ -15,7 +15,7 @@ from typing import Annotated, Any
 import numpy as np
 
 from npgpt.files.kinds import AN_ID, Id, Ids, Probability, Size, array_of, one_of
-from npgpt.models.settings import as_raw, check_heads, read_settings
+from npgpt.models.settings import as_raw, check_config, check_heads, naming, read_settings
 from npgpt.ops.activation import ACTIVATIONS
 
 # What config.json means where it is silent; the paper's model has its values in TransformerConfig.
@@ -63,7 +63,7 @@ Words = Annotated[list[list[int]], array_of(array_of(AN_ID))]
 class TransformerConfig:
     """What `config.json` says; the defaults are the paper's base model (article chapter 2)."""
 
-    model_type: str = "transformer"
+    model_type: Annotated[str, one_of(*DIALECTS)] = "transformer"
     vocab_size: Size = 37000
     decoder_vocab_size: Size | None = None  # None: vocab_size
     max_position_embeddings: Size = 1024
@@ -97,6 +97,20 @@ class TransformerConfig:
     # Whatever else the file said; written back on saving.
     other: Mapping[str, Any] = field(default_factory=dict)
 
+    def __post_init__(self) -> None:
+        """Raises ValueError for what no encoder-decoder can be."""
+        check_config(self)
+        for side in ("encoder", "decoder"):
+            check_heads(self, "d_model", f"{side}_attention_heads")
+        if self.target_vocab_size != self.vocab_size and self.share_encoder_decoder_embeddings:
+            raise ValueError(
+                f"decoder_vocab_size {self.decoder_vocab_size} is not vocab_size "
+                f"{self.vocab_size}, but share_encoder_decoder_embeddings gives both sides one "
+                "table."
+            )
+        if any(len(word) != 1 for word in self.bad_words_ids or []):
+            raise ValueError("bad_words_ids bans more than single tokens, unlike npgpt.")
+
     @classmethod
     def from_dict(cls, raw: Mapping[str, Any], where: str = "config.json") -> TransformerConfig:
         """Read and check a parsed `config.json`; `where` names the file in errors.
@@ -111,9 +125,9 @@ class TransformerConfig:
                 f"{', '.join(map(repr, DIALECTS))}."
             )
         raw = {**DIALECTS[model_type], **raw}
-        config = cls(**read_settings(cls, raw, where, model_type=model_type, refused=REFUSED))
-        config._check(where)
-        return config
+        settings = read_settings(cls, raw, where, model_type=model_type, refused=REFUSED)
+        with naming(where):
+            return cls(**settings)
 
     def to_dict(self) -> dict[str, Any]:
         """The content of `config.json`, with every key that was read."""
@@ -164,18 +178,6 @@ class TransformerConfig:
     def banned_ids(self) -> tuple[int, ...]:
         """Tokens that `generate` never writes: the `bad_words_ids` of one token."""
         return tuple(word[0] for word in self.bad_words_ids or [])
-
-    def _check(self, where: str) -> None:
-        for side in ("encoder", "decoder"):
-            check_heads(self, "d_model", f"{side}_attention_heads", where)
-        if self.target_vocab_size != self.vocab_size and self.share_encoder_decoder_embeddings:
-            raise ValueError(
-                f"{where}: decoder_vocab_size {self.decoder_vocab_size} is not vocab_size "
-                f"{self.vocab_size}, but share_encoder_decoder_embeddings gives both sides one "
-                "table."
-            )
-        if any(len(word) != 1 for word in self.bad_words_ids or []):
-            raise ValueError(f"{where}: bad_words_ids bans more than single tokens, unlike npgpt.")
 
 
 def param_shapes(config: TransformerConfig) -> dict[str, tuple[int, ...]]:

@@ -15,7 +15,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from npgpt.decoding import seq2seq as seq2seq_decoding
-from npgpt.decoding.kv_cache import KVCache
+from npgpt.decoding.arguments import real_number
+from npgpt.decoding.kv_cache import KVCache, Sizes, check_cache, new_cache
 from npgpt.layers.multi_head import KeysValuesSaved
 from npgpt.models.common import Model, Observer, Params, Pass
 from npgpt.models.transformer.checkpoint import save_transformer
@@ -32,12 +33,15 @@ from npgpt.models.transformer.stacks import (
     encoder_forward,
 )
 from npgpt.ops import lm_head
+from npgpt.ops.cross_entropy import IGNORE_INDEX, check_targets
 from npgpt.ops.flash_attention import ROWS
 from npgpt.ops.label_smoothing import label_smoothing_backward, label_smoothing_forward
 from npgpt.ops.lm_head import lm_head_backward, lm_head_forward
-from npgpt.ops.lookup import check_ids, check_shape
+from npgpt.ops.lookup import check_ids, check_mask
+from npgpt.ops.row_sum import sum_rows
 
 BIAS = "final_logits_bias"
+MASKS = {"input_ids": "attention_mask", "decoder_input_ids": "decoder_attention_mask"}
 
 
 class TransformerSaved(NamedTuple):
@@ -143,7 +147,7 @@ class Transformer(Model):
 
     def decode(
         self,
-        ids: np.ndarray,
+        ids: Any,
         cross_kv: CrossKV,
         attention_mask: np.ndarray | None = None,
         kv: KVCache | None = None,
@@ -155,7 +159,9 @@ class Transformer(Model):
             attention_mask: that of the source, [..., S].
             kv: keys and values of the target's earlier tokens, which grow by these T.
         """
-        masks = None, attention_mask
+        ids, masks = check_ids(ids), (None, attention_mask)
+        if kv is not None:
+            check_cache(kv, self._kv_sizes(), ids.shape[:-1])
         run = Pass(keep=False, kv=kv)
         x, _ = decoder_forward(ids, cross_kv, masks, self.params, self.config, run)
         return self._head(x[..., -1, :])[0]
@@ -171,7 +177,7 @@ class Transformer(Model):
         """
         grads: Params = {}
         if BIAS in self.params:
-            grads[BIAS] = dlogits.reshape(-1, dlogits.shape[-1]).sum(axis=0, keepdims=True)
+            grads[BIAS] = sum_rows(dlogits)[None]
         dx, grads[self.config.head_table] = lm_head_backward(dlogits, saved.lm_head)
         dcross_kv = decoder_backward(dx, saved.decoder, self.config, grads)
         dmemory = cross_backward(dcross_kv, saved.cross, grads)
@@ -198,7 +204,10 @@ class Transformer(Model):
             attention_mask, rng: see `forward`.
             label_smoothing: see `npgpt.ops.label_smoothing`; the paper's is 0.1.
         """
+        label_smoothing = real_number("label_smoothing", label_smoothing)
         targets = check_ids(targets, "targets")
+        rows = len(self.params[self.config.head_table])
+        check_targets((*targets.shape, rows), targets, IGNORE_INDEX)
         logits, saved = self.forward(
             input_ids, self.shifted_right(targets), attention_mask, rng=rng, flash=True
         )
@@ -211,14 +220,16 @@ class Transformer(Model):
         start = np.full_like(targets[..., :1], config.decoder_start_token_id)
         shifted = np.concatenate([start, targets[..., :-1]], axis=-1)
         filler = 0 if config.pad_token_id is None else config.pad_token_id
-        return np.where(shifted == -100, filler, shifted)
+        return np.where(shifted == IGNORE_INDEX, filler, shifted)
 
     def new_kv_cache(self, batch: tuple[int, ...], capacity: int) -> KVCache:
         """An empty cache for targets [*batch, T], with room for `capacity` tokens."""
-        config = self.config
-        heads = config.decoder_attention_heads
-        shape = (*batch, heads, capacity, config.d_model // heads)
-        return KVCache(config.decoder_layers, shape, self.params[config.target_table].dtype)
+        dtype = self.params[self.config.target_table].dtype
+        return new_cache(self._kv_sizes(), batch, capacity, dtype)
+
+    def _kv_sizes(self) -> Sizes:
+        config, heads = self.config, self.config.decoder_attention_heads
+        return Sizes(config.decoder_layers, heads, config.d_model // heads)
 
     def generate(self, input_ids: Any, **options: Any) -> Any:
         """The target that the model writes; see `npgpt.decoding.seq2seq.generate`."""
@@ -241,7 +252,6 @@ class Transformer(Model):
 def _checked(name: str, ids: Any, mask: Any) -> tuple[np.ndarray, np.ndarray | None]:
     """Both as arrays of one shape; the range of ids is checked where they are looked up."""
     ids = check_ids(ids, name)
-    mask = None if mask is None else np.asarray(mask)
     if mask is not None:
-        check_shape(f"the mask of {name}", mask, ids.shape)
+        mask = check_mask(mask, ids.shape, MASKS[name])
     return ids, mask
