@@ -73,7 +73,7 @@ def change(file: str) -> Callable[[random.Random, Path], Change]:
     def change(rng: random.Random, folder: Path) -> Change:
         path, (settings, tensors) = folder / FILE, files()[file]
         settings = copy.deepcopy({**settings, **VOCABULARY})
-        if rng.random() < 0.4:
+        if rng.random() < 0.25:
             header = path.stat().st_size - sum(array.nbytes for array in tensors.values())
             return change_bytes(rng, path, rng.choice([24, header, header, header, None]))
         done = Change("", part="settings")
@@ -87,8 +87,7 @@ def change(file: str) -> Callable[[random.Random, Path], Change]:
             what = rng.choice(["twice", "twice", "remove", "rename", "exchange", "turn"])
             match what:
                 case "twice":
-                    other_value = which[m][1]
-                    which.append((name, other_value))
+                    which.append((name, rng.choice([value, which[m][1]])))
                 case "remove":
                     del which[n]
                 case "rename":
@@ -102,7 +101,7 @@ def change(file: str) -> Callable[[random.Random, Path], Change]:
         plain = Pairs(
             (name, encoded(RAW.get(v, v) if isinstance(v, str) else v)) for name, v in pairs
         )
-        alignment = rng.choice([32, 32, 32, 32, 8, 64])
+        alignment = rng.choice([32] * 9 + [8])
         write_gguf(path, plain, entries, rng.choice([3, 3, 3, 2]), alignment)  # type: ignore[arg-type]
         return done
 

@@ -81,10 +81,8 @@ def run_case(kind: Kind, sound: Sound, number: int) -> tuple[Change, Outcome]:
     shutil.copytree(sound.folder, folder)
     with quiet():
         change = kind.change(random.Random(number), folder)
-    if not tracemalloc.is_tracing():
-        tracemalloc.start()
-    tracemalloc.reset_peak()
-    before, start = tracemalloc.get_traced_memory()[0], time.process_time()
+    tracemalloc.start()
+    start = time.process_time()
     refusal = failure = None
     try:
         with time_limit(5 * SECONDS):
@@ -93,8 +91,8 @@ def run_case(kind: Kind, sound: Sound, number: int) -> tuple[Change, Outcome]:
         raise
     except BaseException as error:  # Rust's panics are no Exceptions
         failure = f"{type(error).__name__}: {error!s:.200}"
-    seconds = time.process_time() - start
-    megabytes = (tracemalloc.get_traced_memory()[1] - before) / 1e6
+    seconds, megabytes = time.process_time() - start, tracemalloc.get_traced_memory()[1] / 1e6
+    tracemalloc.stop()
     if failure is None and seconds > SECONDS:
         failure = f"took {seconds:.1f} s"
     if failure is None and megabytes > MEGABYTES:

@@ -27,7 +27,8 @@ def test_broken_files_are_refused_or_read_rightly(kind, tmp_path) -> None:
 def test_a_case_follows_from_its_number(tmp_path) -> None:
     for folder in (first := tmp_path / "a", second := tmp_path / "b"):
         folder.mkdir()
-    numbers = [number for kind in KINDS for number in islice(numbers_of(kind.name, 7), 2)]
+    kinds = ("index", "vocab.txt", "safetensors", "npz")
+    numbers = [number for kind in kinds for number in islice(numbers_of(kind, 7), 4)]
     changes = [[case.change for case in run_cases(numbers, root)] for root in (first, second)]
     assert changes[0] == changes[1]
     assert len({change.what for change in changes[0]}) > len(numbers) // 2
