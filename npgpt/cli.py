@@ -75,6 +75,9 @@ def run(prog: str, main: Callable[[Sequence[str]], int], argv: Sequence[str] | N
                 return 0
             _say(f"{prog}: error: {error}")
             return EXIT_BAD_INPUT
+        except MemoryError as error:
+            _say(f"{prog}: error: the memory does not suffice ({error or 'none is left'}).")
+            return EXIT_BAD_INPUT
         finally:
             warnings.showwarning = showwarning
 
@@ -168,7 +171,7 @@ def parse_ids(text: str) -> list[int]:
         return [int(word) for word in words]
     except ValueError:
         raise ValueError(
-            f"ids must be whole numbers separated by spaces or commas, but are {text!r}."
+            f"ids must be whole numbers separated by spaces or commas, but are {text!r:.60}."
         ) from None
 
 

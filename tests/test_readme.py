@@ -335,7 +335,8 @@ def test_the_c_program_writes_what_compare_reads(tmp_path: Path) -> None:
     (tmp_path / "port.c").write_text(program, encoding="utf-8")
     for command in (["cc", "-Wall", "-Werror", "-o", "port", "port.c"], ["./port"]):
         subprocess.run(command, cwd=tmp_path, check=True)
-    arrays = read_stations(tmp_path / "port.safetensors").arrays
+    stations = read_stations(tmp_path / "port.safetensors").arrays
+    arrays = {name: np.asarray(array) for name, array in stations.items()}
     assert {name: array.shape for name, array in arrays.items()} == {
         "ids": (5,),
         "embed": (5, 768),

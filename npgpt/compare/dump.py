@@ -7,9 +7,8 @@ which runs the code that it contains.
 
 from __future__ import annotations
 
+import math
 import os
-import zipfile
-import zlib
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import NamedTuple
@@ -19,15 +18,17 @@ import numpy as np
 from npgpt.compare.activations import GRAD, INPUTS
 from npgpt.files.checkpoint import shortened
 from npgpt.files.io import expanded
+from npgpt.files.npz_file import NpzArray, read_npz
 from npgpt.files.safetensors_file import read_header, read_tensor
 
 SUFFIXES = (".safetensors", ".npz")
+MOST_IDS = 1 << 20
 
 
 class Dump(NamedTuple):
-    """Stations of another implementation."""
+    """Stations of another implementation; those of an `.npz` are read once their shape fits."""
 
-    arrays: dict[str, np.ndarray]
+    arrays: Mapping[str, np.ndarray | NpzArray]
     precision: dict[str, str]  # station -> float64, float32, float16 or bfloat16
 
 
@@ -70,12 +71,13 @@ def ids_in(dump: Dump, path: str | os.PathLike[str], name: str = "ids") -> np.nd
     """
     if name not in dump.arrays:
         return None
-    ids = dump.arrays[name]
+    shape = dump.arrays[name].shape
+    if math.prod(shape) > MOST_IDS:
+        raise ValueError(f"{path}: {name!r} has shape {[*shape]}, more than {MOST_IDS} ids.")
+    ids = np.asarray(dump.arrays[name])
     ids = ids[0] if ids.ndim == 2 and len(ids) == 1 else ids
     if ids.ndim != 1:
-        raise ValueError(
-            f"{path}: {name!r} has shape {[*dump.arrays[name].shape]}, but has to be one text, [T]."
-        )
+        raise ValueError(f"{path}: {name!r} has shape {[*shape]}, but has to be one text, [T].")
     with np.errstate(invalid="ignore"):
         whole = ids.astype(np.int64)
     if not np.array_equal(whole, ids):
@@ -107,20 +109,17 @@ def match_stations(
             f"{path} has no station to compare, only {shortened(dump.arrays) or 'nothing'}; "
             + ("add --gradients." if unread else f"npgpt's are {shortened(names)}.")
         )
-    arrays = {name: _without_batch_axis(dump.arrays[name], ours[name].shape) for name in common}
-    misshapen = [name for name in common if arrays[name].shape != ours[name].shape]
+    shapes = {name: dump.arrays[name].shape for name in common}
+    misshapen = [n for n in common if shapes[n] not in (ours[n].shape, (1, *ours[n].shape))]
     if misshapen:
         name = misshapen[0]
         more = f"; {len(misshapen) - 1} more differ as well" if len(misshapen) > 1 else ""
         raise ValueError(
-            f"{path}: {name!r} has shape {[*dump.arrays[name].shape]}, "
+            f"{path}: {name!r} has shape {[*shapes[name]]}, "
             f"but npgpt's has {[*ours[name].shape]}{more}."
         )
+    arrays = {name: np.asarray(dump.arrays[name]).reshape(ours[name].shape) for name in common}
     return Matched(arrays, [name for name in names if name not in arrays], unknown, unread)
-
-
-def _without_batch_axis(array: np.ndarray, wanted: tuple[int, ...]) -> np.ndarray:
-    return array.reshape(wanted) if array.shape == (1, *wanted) else array
 
 
 def _read_safetensors(path: Path) -> Dump:
@@ -132,15 +131,9 @@ def _read_safetensors(path: Path) -> Dump:
 
 
 def _read_npz(path: Path) -> Dump:
-    if not zipfile.is_zipfile(path):
-        raise ValueError(f"{path} is no .npz file, or is cut off; write it again, with np.savez.")
-    try:
-        with np.load(path, allow_pickle=False) as file:
-            arrays = {name: np.asarray(file[name]) for name in file.files}
-    except (ValueError, OSError, EOFError, RuntimeError, zipfile.BadZipFile, zlib.error) as error:
-        raise ValueError(f"{path} cannot be read as .npz ({error}); write it again.") from error
+    arrays = read_npz(path)
     return Dump(arrays, {name: _precision(array) for name, array in arrays.items()})
 
 
-def _precision(array: np.ndarray) -> str:
+def _precision(array: np.ndarray | NpzArray) -> str:
     return array.dtype.name if array.dtype.name in ("float16", "float32") else "float64"

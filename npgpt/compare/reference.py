@@ -7,7 +7,6 @@ is enough to find them.
 
 from __future__ import annotations
 
-import json
 import warnings
 from collections.abc import Collection, Iterator
 from contextlib import contextmanager
@@ -18,7 +17,7 @@ import numpy as np
 
 from npgpt.compare.activations import GRAD, next_token_targets
 from npgpt.compare.dump import Dump
-from npgpt.files.checkpoint import shortened
+from npgpt.files.checkpoint import read_raw_config, shortened
 from npgpt.models import auto
 
 # transformers computes a Llama's norms, angles and softmax, and makes a marian's sinusoids, in
@@ -202,7 +201,7 @@ def _precision(folder: Path, dtype: str) -> dict[str, Any]:
 
     name = "dtype" if int(transformers.__version__.split(".")[0]) >= 5 else "torch_dtype"
     options = {name: getattr(torch, dtype)}
-    config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
+    config = read_raw_config(folder / "config.json")
     if dtype == "float64" and config.get("reorder_and_upcast_attn"):
         warnings.warn(
             f"{folder}: reorder_and_upcast_attn is switched off in transformers, which would "

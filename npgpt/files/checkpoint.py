@@ -46,6 +46,7 @@ VOCABULARY = (  # whatever a vocabulary may consist of
 )
 COMPANIONS = (*VOCABULARY, GENERATION_CONFIG)  # beside configuration and weights
 TRAINING_FILES = ("state.safetensors", "log.csv")  # of a run of npgpt.train
+LONGEST_NAME = 200  # characters of a file's name; systems take 255 bytes
 MARK = "npgpt_save"  # key of the mark, in config.json and in the metadata of the weights
 
 
@@ -92,12 +93,13 @@ def read_sharded_header(index: Path) -> dict[str, Entry]:
         path = index.with_name(shard)
         if not path.is_file():
             raise FileNotFoundError(
-                f"{path} is missing, but {index.name} says that it holds {name!r}: download it too."
+                f"{path} is missing, but {index.name} says that it holds {name!r:.80}: "
+                "download it too."
             )
         if shard not in headers:
             headers[shard] = read_header(path)
         if name not in headers[shard]:
-            raise ValueError(f"{path} lacks {name!r}, which {index.name} says that it holds.")
+            raise ValueError(f"{path} lacks {name!r:.80}, which {index.name} says that it holds.")
     for shard, header in headers.items():
         if unlisted := [name for name in header if weight_map.get(name) != shard]:
             warnings.warn(
@@ -121,9 +123,11 @@ def read_index(index: Path) -> dict[str, str]:
             not isinstance(shard, str)
             or not shard.endswith(".safetensors")
             or set(shard) & set("/\\:")  # C:x is in another folder, on Windows
+            or not shard.isprintable()
+            or len(shard) > LONGEST_NAME
         ):
             raise ValueError(
-                f"{index}: {name!r} is said to be in {shard!r}, "
+                f"{index}: {name!r:.80} is said to be in {shard!r:.80}, "
                 "but must be in a .safetensors file beside the index."
             )
     return weight_map

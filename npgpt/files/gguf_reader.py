@@ -25,6 +25,7 @@ T = TypeVar("T")
 NUMBERS = dict(zip((*range(8), 10, 11, 12), "BbHhIif?Qqd", strict=True))
 FLOAT32, TEXT, ARRAY = 6, 8, 9
 MAX_DEPTH = 4  # of arrays in arrays
+MOST_VALUES = 1 << 22  # of all settings; the largest vocabularies have a third of it
 # Packings that need no unpacking.
 PLAIN: dict[int, np.dtype[Any]] = {0: np.dtype("<f4"), 1: np.dtype("<f2")}
 # How many numbers of a row form a block, and for each packing the bytes of a block.
@@ -178,6 +179,7 @@ class _Reader:
     def __init__(self, data: mmap.mmap) -> None:
         self.data = data
         self.at = 8
+        self.values = 0  # so far
 
     def number(self, code: str) -> Any:
         value = struct.unpack_from("<" + code, self.data, self.at)[0]
@@ -199,27 +201,34 @@ class _Reader:
             return self.text()
         if kind == ARRAY:
             return self.array(self.number("I"), self.number("Q"), depth + 1)
-        return self.numbers(kind, 1)[0]
+        (number,) = self.numbers(kind, 1)
+        # 1e-5 was written, and not the 9.999999747378752e-06 that float32 made of it.
+        return float(str(np.float32(number))) if kind == FLOAT32 else number
 
     def array(self, kind: int, length: int, depth: int) -> list[Any]:
         if depth > MAX_DEPTH:
             raise ValueError(f"arrays lie more than {MAX_DEPTH} deep in each other")
         if kind not in (TEXT, ARRAY):
             return self.numbers(kind, length)
-        if length > len(self.data) - self.at:  # each has more than one byte
-            raise struct.error
+        self.check_room(length, 1)  # each has more than one byte
         return [self.value(kind, depth) for _ in range(length)]
 
     def numbers(self, kind: int, length: int) -> list[Any]:
         if kind not in NUMBERS:
             raise ValueError(f"values of kind {kind} are unknown")
-        size = length * struct.calcsize("<" + NUMBERS[kind])
-        if size > len(self.data) - self.at:
-            raise struct.error
+        size = struct.calcsize("<" + NUMBERS[kind])
+        self.check_room(length, size)
         found = list(struct.unpack_from(f"<{length}{NUMBERS[kind]}", self.data, self.at))
-        self.at += size
-        # 1e-5 was written, and not the 9.999999747378752e-06 that float32 made of it.
-        return [float(str(np.float32(n))) for n in found] if kind == FLOAT32 else found
+        self.at += length * size
+        return found
+
+    def check_room(self, length: int, size: int) -> None:
+        """Raise unless so many values can be there, of at least so many bytes each."""
+        if length * size > len(self.data) - self.at:
+            raise struct.error
+        self.values += length
+        if self.values > MOST_VALUES:
+            raise ValueError(f"its settings have more than {MOST_VALUES} values")
 
     def tensor(self) -> tuple[str, Packed]:
         name, n_axes = self.text(), self.number("I")

@@ -17,6 +17,8 @@ from typing import Any
 LOCK = ".lock"  # in the folder that `alone_in` holds
 # Windows neither replaces nor removes a file that someone has open, as a virus scanner soon has.
 WAITS = (0.05, 0.2, 0.5, 1.0)  # seconds before each further attempt
+MOST_DIGITS = 40  # tokenizer_config.json has 31 of them for "any length"; ids and sizes far less
+MOST_LEVELS = 64
 
 
 @contextlib.contextmanager
@@ -127,11 +129,36 @@ def expanded(path: str | os.PathLike[str]) -> Path:
 
 
 def parse_json(raw: bytes, where: str) -> Any:
-    """The value of a JSON text; ValueError, naming `where`, if it is none or has a key twice."""
+    """The value of a JSON text.
+
+    An integer of more than `MOST_DIGITS` becomes a float, so that whoever reads it refuses it by
+    its name. Raises ValueError, naming `where`, for a text that is no JSON, has a key twice, or is
+    nested deeper than `MOST_LEVELS`.
+    """
     try:
-        return json.loads(raw, object_pairs_hook=_without_duplicates)
+        value = json.loads(raw, object_pairs_hook=_without_duplicates, parse_int=_integer)
+        _check_levels(value)
     except (ValueError, RecursionError) as error:
         raise ValueError(f"{where} is not valid JSON ({error}).") from error
+    return value
+
+
+def _integer(digits: str) -> int | float:
+    return int(digits) if len(digits) <= MOST_DIGITS else float(digits)
+
+
+def _check_levels(value: Any) -> None:
+    """Level by level, since whoever calls itself for each level is what deep nesting ends."""
+    level = [value]
+    for _ in range(MOST_LEVELS):
+        level = [
+            child
+            for each in level
+            if isinstance(each, (dict, list))
+            for child in (each.values() if isinstance(each, dict) else each)
+        ]
+    if any(isinstance(each, (dict, list)) for each in level):
+        raise ValueError(f"its values lie more than {MOST_LEVELS} deep in each other")
 
 
 def _patiently(call: Callable[..., object], *args: object) -> None:
@@ -147,7 +174,7 @@ def _without_duplicates(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     table = dict(pairs)
     if len(table) != len(pairs):
         (twice, _), *_ = Counter(key for key, _ in pairs).most_common(1)
-        raise ValueError(f"the key {twice!r} stands there twice")
+        raise ValueError(f"the key {twice!r:.80} stands there twice")
     return table
 
 

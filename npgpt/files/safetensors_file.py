@@ -40,6 +40,7 @@ DTYPES: dict[str, np.dtype] = {
     "BOOL": np.dtype("?"),
 }
 LONGEST_HEADER = 100_000_000  # bytes; the format's own limit
+MOST_AXES, MOST_BYTES = 64, 2**63 - 1  # NumPy's limits
 
 
 class Entry(NamedTuple):
@@ -143,7 +144,7 @@ def write_in_place(
     for name, array in tensors.items():
         if array.dtype.newbyteorder("<") not in DTYPES.values():
             raise ValueError(
-                f"{name!r} has dtype {array.dtype}, which a safetensors file cannot hold."
+                f"{name!r:.80} has dtype {array.dtype}, which a safetensors file cannot hold."
             )
     path.touch()
     mode = path.stat().st_mode  # as the umask has it; the package makes files private
@@ -189,18 +190,23 @@ def _entry(path: Path, name: str, item: Any, data_start: int) -> Entry:
     item = item if isinstance(item, dict) else {}
     dtype, shape, span = item.get("dtype"), item.get("shape"), item.get("data_offsets")
     if not isinstance(dtype, str) or not _naturals(shape) or not _naturals(span) or len(span) != 2:
-        raise ValueError(f"{path}: tensor {name!r} lacks a proper dtype, shape or data_offsets.")
+        raise ValueError(
+            f"{path}: tensor {name!r:.80} lacks a proper dtype, shape or data_offsets."
+        )
     if dtype not in DTYPES:
         raise ValueError(
-            f"{path}: tensor {name!r} is stored as {dtype}, which NumPy cannot hold; "
+            f"{path}: tensor {name!r:.80} is stored as {dtype}, which NumPy cannot hold; "
             "save it as F32, F16 or BF16."
         )
     entry = Entry(path, dtype, tuple(shape), data_start + span[0])
     if span[1] - span[0] != entry.nbytes:
         raise ValueError(
-            f"{path}: tensor {name!r} ({dtype} {shape}) takes {entry.nbytes} bytes, "
+            f"{path}: tensor {name!r:.80} ({dtype} {shape}) takes {entry.nbytes} bytes, "
             f"but its data_offsets {span} leave {span[1] - span[0]}; the file is damaged."
         )
+    # Where one is 0, so is the size, but NumPy multiplies the axes without those of length 0.
+    if math.prod(n or 1 for n in shape) * DTYPES[dtype].itemsize > MOST_BYTES:
+        raise ValueError(f"{path}: tensor {name!r:.80} has the shape {shape}, which is too large.")
     return entry
 
 
@@ -210,13 +216,13 @@ def _check_places(path: Path, entries: Mapping[str, Entry], start: int, size: in
     for name, entry in sorted(entries.items(), key=lambda item: (item[1].offset, item[1].nbytes)):
         if entry.offset != end:
             raise ValueError(
-                f"{path}: tensor {name!r} begins at byte {entry.offset} of the file, but the "
+                f"{path}: tensor {name!r:.80} begins at byte {entry.offset} of the file, but the "
                 f"data before it ends at {end}; the file is damaged."
             )
         end += entry.nbytes
         if end > size:
             raise ValueError(
-                f"{path}: tensor {name!r} ends at byte {end}, but the file at {size}; "
+                f"{path}: tensor {name!r:.80} ends at byte {end}, but the file at {size}; "
                 "it is cut off: download or copy it again."
             )
     if end != size:
@@ -235,4 +241,8 @@ def _not_safetensors(path: Path, prefix: bytes, size: int) -> str:
 
 
 def _naturals(value: Any) -> TypeGuard[list[int]]:
-    return isinstance(value, list) and all(type(n) is int and n >= 0 for n in value)
+    return (
+        isinstance(value, list)
+        and len(value) <= MOST_AXES
+        and all(type(n) is int and 0 <= n <= MOST_BYTES for n in value)
+    )

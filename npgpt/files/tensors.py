@@ -75,11 +75,12 @@ class Copy(NamedTuple):
     hint: str = "tied; set tie_word_embeddings to false to keep the head"
 
 
-def find_tensors(folder: Path, layout: Layout) -> Stored:
+def find_tensors(folder: Path, layout: Layout, config: Any) -> Stored:
     """The tensors in a folder; reads headers only.
 
     Raises FileNotFoundError where there are none, and ValueError for a damaged file, for quantised
-    weights, or for two tensors of one name.
+    weights, for two tensors of one name, and for a configuration with more blocks than there are
+    tensors, whose names alone might fill the memory.
     """
     source, tensors = stored_tensors(folder)
     check_plain_names(tensors, source)
@@ -91,6 +92,12 @@ def find_tensors(folder: Path, layout: Layout) -> Stored:
         if name in found.entries:
             raise ValueError(f"{source}: {found.origins[name]!r} and {origin!r} are both {name!r}.")
         found.entries[name], found.origins[name] = entry, origin
+    for key in layout.blocks.values():
+        if getattr(config, key) > len(tensors):
+            raise ValueError(
+                f"{source}: {key} is {getattr(config, key)} in config.json, but there are only "
+                f"{len(tensors)} tensors; set it to the number of {layout.unit}."
+            )
     return found
 
 

@@ -122,6 +122,6 @@ def model_type(place: Path) -> str:
     kind = find_model_type(read_raw_config(path), str(path))
     if kind not in list(MODEL_TYPES):  # a list takes any JSON value
         raise ValueError(
-            f"{path}: model_type is {kind!r}, but npgpt knows {', '.join(MODEL_TYPES)}."
+            f"{path}: model_type is {kind!r:.60}, but npgpt knows {', '.join(MODEL_TYPES)}."
         )
     return str(kind)

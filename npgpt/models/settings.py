@@ -100,7 +100,7 @@ def read_settings(
     """
     if raw.get("model_type", model_type) != model_type:
         raise ValueError(
-            f"{where}: model_type is {raw['model_type']!r}, but must be {model_type!r}."
+            f"{where}: model_type is {raw['model_type']!r:.60}, but must be {model_type!r}."
         )
     for name, (value, reason) in {**FIXED, **keys.fixed}.items():
         found = raw.get(name)

@@ -151,7 +151,9 @@ def _check_ids(vocab: dict[str, Any], path: Path) -> None:
     owner: dict[int, str] = {}
     for token, token_id in vocab.items():
         if not is_id(token_id):
-            raise ValueError(f"{path}: the id of {token!r} is {token_id!r}, not an integer >= 0.")
+            raise ValueError(
+                f"{path}: the id of {token!r:.60} is {token_id!r:.60}, not an integer >= 0."
+            )
         if owner.setdefault(token_id, token) != token:
             raise ValueError(f"{path}: {owner[token_id]!r} and {token!r} share the id {token_id}.")
 

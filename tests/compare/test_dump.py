@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import tracemalloc
 import zipfile
 
 import numpy as np
@@ -38,13 +39,13 @@ def test_either_format_in_any_precision(tmp_path, suffix, dtype):
 def test_bfloat16_is_widened_and_remembered(tmp_path):
     header = {"embed": {"dtype": "BF16", "shape": [2], "data_offsets": [0, 4]}}
     dump = read_stations(write_raw(tmp_path / "a.safetensors", header, b"\x80\x3f\x00\xc0"))
-    assert dump.arrays["embed"].tolist() == [1.0, -2.0]
+    assert np.asarray(dump.arrays["embed"]).tolist() == [1.0, -2.0]
     assert dump.precision == {"embed": "bfloat16"}
 
 
 def test_a_compressed_npz(tmp_path):
     np.savez_compressed(tmp_path / "a.npz", embed=np.ones(3))
-    assert read_stations(tmp_path / "a.npz").arrays["embed"].tolist() == [1, 1, 1]
+    assert np.asarray(read_stations(tmp_path / "a.npz").arrays["embed"]).tolist() == [1, 1, 1]
 
 
 def test_a_file_that_is_not_there(tmp_path):
@@ -77,7 +78,7 @@ def test_a_damaged_npz(tmp_path, content, reason):
     path = tmp_path / "port.npz"
     path.write_bytes(content)
     with pytest.raises(ValueError, match=rf"port\.npz .*{reason}"):
-        read_stations(path)
+        np.asarray(read_stations(path).arrays["embed"])
 
 
 def test_what_is_no_number_is_named(tmp_path):
@@ -86,7 +87,7 @@ def test_what_is_no_number_is_named(tmp_path):
         read_stations(tmp_path / "a.npz")
     with zipfile.ZipFile(tmp_path / "a.npz", "w") as file:
         file.writestr("note.txt", "hello")
-    with pytest.raises(ValueError, match=r"'note.txt' is stored as"):
+    with pytest.raises(ValueError, match=r"a\.npz cannot be read as \.npz .*magic string"):
         read_stations(tmp_path / "a.npz")
 
 
@@ -154,3 +155,21 @@ def test_nothing_in_common(name, advice):
     dump = dump_of() if name is None else dump_of(**{name: np.ones(1)})
     with pytest.raises(ValueError, match=rf"a\.npz has no station to compare, .*{advice}"):
         match_stations(OURS, dump, PARAMS, "a.npz")
+
+
+def test_a_station_is_unpacked_only_if_its_shape_fits(tmp_path):
+    np.savez_compressed(tmp_path / "a.npz", embed=np.zeros((3000, 1000)), x=np.zeros(3_000_000))
+    dump = read_stations(tmp_path / "a.npz")
+    tracemalloc.start()
+    try:
+        with pytest.raises(ValueError, match=r"'embed' has shape \[3000, 1000\]"):
+            match_stations(OURS, dump, PARAMS, "a.npz")
+        assert tracemalloc.get_traced_memory()[1] < 1_000_000
+    finally:
+        tracemalloc.stop()
+
+
+def test_more_ids_than_any_text_has(tmp_path):
+    np.savez_compressed(tmp_path / "a.npz", ids=np.zeros(2_000_000, np.int8))
+    with pytest.raises(ValueError, match=r"'ids' has shape \[2000000\], more than"):
+        ids_in(read_stations(tmp_path / "a.npz"), "a.npz")

@@ -9,7 +9,13 @@ from typing import Any
 import numpy as np
 import pytest
 
-from npgpt.files.gguf_reader import BLOCKS, MAX_DEPTH, read_gguf_header, read_gguf_tensor
+from npgpt.files.gguf_reader import (
+    BLOCKS,
+    MAX_DEPTH,
+    MOST_VALUES,
+    read_gguf_header,
+    read_gguf_tensor,
+)
 from tests.builders.gguf import write_gguf
 
 ONES = np.ones(3, np.float32)
@@ -125,6 +131,13 @@ def test_more_tensors_or_settings_than_there_are(tmp_path, at) -> None:
     data = path.read_bytes()
     path.write_bytes(data[:at] + struct.pack("<Q", 2**60) + data[at + 8 :])
     refuses(path, "is cut off within its header|is damaged")
+
+
+def test_arrays_beyond_any_vocabulary(tmp_path) -> None:
+    half = 9, struct.pack("<IQ", 0, MOST_VALUES // 2) + bytes(MOST_VALUES // 2)
+    refuses(
+        write_gguf(tmp_path / "x.gguf", {"x": half, "y": half, "z": 1}, {}), "settings have more"
+    )
 
 
 @pytest.mark.parametrize("part", [0, 1])

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import math
 import subprocess
 import sys
 import textwrap
 import threading
+import time
 from pathlib import Path
 
 import filelock
@@ -167,6 +169,7 @@ def test_a_folder_is_held_by_one_process_and_freed_when_it_is_killed(tmp_path):
         (b"[1, 2", "is not valid JSON"),
         (b"\xff", "is not valid JSON"),
         (b"[" * 100_000, "is not valid JSON"),
+        (b'{"a":' * 64 + b"[]" + b"}" * 64, "more than 64 deep"),
     ],
 )
 def test_wrong_json_is_refused_by_name(text, says):
@@ -174,3 +177,17 @@ def test_wrong_json_is_refused_by_name(text, says):
         parse_json(text, "the file")
     assert says in str(caught.value)
     assert parse_json(b'{"a": [1]}', "the file") == {"a": [1]}
+
+
+def test_json_as_deep_and_with_integers_as_long_as_files_have_them() -> None:
+    assert parse_json(b"[" * 64 + b"1" + b"]" * 64, "the file")
+    assert parse_json(b"[1000000000000000019884624838656]", "the file") == [
+        int(1e30)
+    ]  # Hugging Face
+
+
+def test_integers_that_no_file_needs_are_floats() -> None:
+    start = time.process_time()
+    found = parse_json(b'{"a": 1' + b"0" * 300 + b', "b": -' + b"9" * 3_000_000 + b"}", "the file")
+    assert found == {"a": 1e300, "b": -math.inf}
+    assert time.process_time() - start < 1

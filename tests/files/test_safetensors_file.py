@@ -79,6 +79,19 @@ DAMAGED = {
     "short place": ({"a": item("F32", [2], 0, 4)}, bytes(4), None, "'a' (F32 [2]) takes 8 bytes"),
     "stop before start": ({"a": item("F32", [2], 8, 0)}, bytes(8), None, "'a' (F32 [2]) takes 8"),
     "2^80 numbers": ({"a": item("F32", [2**40, 2**40], 0, 8)}, bytes(8), None, "'a' (F32 [1099"),
+    "0 numbers of 2^62 rows": (
+        {"a": item("F32", [2**62, 2**62, 0], 0, 0)},
+        b"",
+        None,
+        "'a' has the shape [4611",
+    ),
+    "65 axes": ({"a": item("U8", [1] * 65, 0, 1)}, b"1", None, "'a' lacks a proper"),
+    "giant integers": (
+        b'{"a":{"dtype":"U8","data_offsets":[0,0],"shape":[0%s]}}' % (b"," + b"9" * 4200) * 99,
+        b"",
+        None,
+        "",
+    ),
     "negative size": ({"a": item("F32", [-2], 0, 8)}, bytes(8), None, "'a' lacks a proper"),
     "fractional size": (
         {"a": item("F32", [2.0], 0, 8)},  # type: ignore[list-item]
