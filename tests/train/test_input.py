@@ -118,7 +118,11 @@ SETTINGS = r"state\.safetensors: 'settings'"
         ({"seconds": -1}, r"'facts': seconds must not be -1\."),
         ({"seconds": float("nan")}, r"'facts': seconds is nan, but must be a finite number"),
         ({"settings": {"context": 17}}, r"state\.safetensors: --context 17 exceeds 16 positions"),
-        ({"settings": {"batch_size": 10**12}}, r"which no machine can hold\."),
+        (
+            {"settings": {"batch_size": 10**9}},
+            r"state\.safetensors: a step reads --batch-size 1000",
+        ),
+        ({"settings": {"min_lr": 1}}, r"state\.safetensors: --min-lr 1 is above --lr 0\.001\."),
         ({"settings": {"lr": 10**400}}, f"{SETTINGS}: lr is "),
         ({"place": "here"}, r"'facts': unknown or missing: place; resume the run with the npgpt"),
     ],
