@@ -76,7 +76,7 @@ def load_state(folder: Path) -> State:
         raise ValueError(f"{path}: step {facts['step']} is none of the {settings.steps} --steps.")
     if facts["seconds"] < 0:
         raise ValueError(f"{path}: 'facts': seconds must not be {facts['seconds']}.")
-    model, shapes = _empty_model(config, len(tensors), str(path))
+    model, shapes = _empty_model(config, str(path))
     _check_tensors(tensors, shapes, settings.dtype, path)
     model.params, first, second = (
         {name: tensors[f"{part}.{name}"] for name in shapes} for part in PARTS
@@ -105,22 +105,13 @@ def _check_types(table: Mapping[str, Any], types: Mapping[str, Any], where: str)
     check_kinds(table, types, where)
 
 
-def _empty_model(raw: dict[str, Any], most: int, where: str) -> tuple[GPT2 | Llama, Shapes]:
-    """A model of this configuration without parameters, and their shapes; `most` blocks at most."""
+def _empty_model(raw: dict[str, Any], where: str) -> tuple[GPT2 | Llama, Shapes]:
+    """A model of this configuration without parameters, and their shapes."""
     if raw.get("model_type") == "llama":
         llama = LlamaConfig.from_dict(raw, where)
-        _check_blocks(llama.num_hidden_layers, most, where)
         return Llama(llama, {}), llama_shapes(llama)
     config = GPT2Config.from_dict(raw, where)
-    _check_blocks(config.n_layer, most, where)
     return GPT2(config, {}), param_shapes(config)
-
-
-def _check_blocks(blocks: int, most: int, where: str) -> None:
-    if blocks > most:  # before their names are listed
-        raise ValueError(
-            f"{where}: 'config' has {blocks} blocks, but the file only {most} tensors."
-        )
 
 
 def _check_tensors(
