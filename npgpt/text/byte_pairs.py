@@ -89,10 +89,10 @@ def bytes_of_ranked(
 def _fault(left: str, right: str, vocab: Mapping[str, int], index: Collection[str]) -> str:
     for token in (left, right, left + right):
         if token not in vocab:
-            return f"needs the token {token!r}, which the vocabulary lacks"
+            return f"needs the token {token!r:.60}, which the vocabulary lacks"
     for token in (left, right):
         if token not in index:
-            return f"joins {token!r}, which is neither a byte nor made by an earlier merge"
+            return f"joins {token!r:.60}, which is neither a byte nor made by an earlier merge"
     if left + right in index:
         return "makes a token that an earlier merge makes already"
     return (

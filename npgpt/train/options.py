@@ -168,7 +168,7 @@ def new_settings(given: Mapping[str, Any]) -> Settings:
     for each in fields(Settings):
         default = each.metadata["default"]({**given, **values})
         values[each.name] = given.get(each.name, default)
-    settings = _checked(Settings(**values))
+    settings = checked(Settings(**values))
     _warn_of_idle(settings, given)
     return settings
 
@@ -195,7 +195,7 @@ def resumed_settings(before: Settings, given: Mapping[str, Any], done: int) -> S
         raise ValueError(
             f"this run has done {done} steps; --steps must be at least that, but is {steps}."
         )
-    settings = _checked(replace(before, **{"time_limit": None, **given}))
+    settings = checked(replace(before, **{"time_limit": None, **given}))
     changed = {name: value for name, value in given.items() if value != getattr(before, name)}
     _warn_of_idle(settings, changed, settings.steps == done)
     return settings
@@ -219,13 +219,14 @@ def check_ranges(values: Mapping[str, Any], where: str = "") -> None:
             )
 
 
-def _checked(settings: Settings) -> Settings:
+def checked(settings: Settings, where: str = "") -> Settings:
+    """The settings; ValueError, beginning with `where`, if they contradict each other."""
     if settings.min_lr > settings.lr:
-        raise ValueError(f"--min-lr {settings.min_lr} is above --lr {settings.lr}.")
+        raise ValueError(f"{where}--min-lr {settings.min_lr} is above --lr {settings.lr}.")
     tokens = settings.batch_size * settings.grad_accum * max(1, settings.context)
     if tokens > MOST_TOKENS:
         raise ValueError(
-            f"a step reads --batch-size {settings.batch_size} times --grad-accum "
+            f"{where}a step reads --batch-size {settings.batch_size} times --grad-accum "
             f"{settings.grad_accum} windows, {tokens:,} tokens, which no machine can hold."
         )
     return settings

@@ -28,7 +28,7 @@ from npgpt.models.llama.config import LlamaConfig
 from npgpt.models.llama.config import param_shapes as llama_shapes
 from npgpt.models.llama.model import Llama
 from npgpt.train.optim import AdamWState
-from npgpt.train.options import Settings, check_ranges
+from npgpt.train.options import Settings, check_ranges, checked
 
 STATE = "state.safetensors"
 PARTS = ("params", "first_moment", "second_moment")
@@ -70,7 +70,7 @@ def load_state(folder: Path) -> State:
     _check_types(facts, FACTS, f"{path}: 'facts'")
     _check_types(facts["settings"], get_type_hints(Settings), f"{path}: 'settings'")
     check_ranges(facts["settings"], f"{path}: ")
-    settings = facts["settings"] = Settings(**facts["settings"])
+    settings = facts["settings"] = checked(Settings(**facts["settings"]), f"{path}: ")
     if not 0 <= facts["step"] <= settings.steps:
         raise ValueError(f"{path}: step {facts['step']} is none of the {settings.steps} --steps.")
     if facts["seconds"] < 0:

@@ -25,7 +25,7 @@ NEAR: dict[type, Callable[[Any], list[Any]]] = {
     float: lambda v: [-v, v * 1e6, v / 1e6, str(v), round(v) if math.isfinite(v) else 0],
     bool: lambda v: [not v, int(v), str(v).lower()],
     str: lambda v: [v.upper(), v + " ", v[:-1], v * 1000, v[::-1], v + "\0"],
-    list: lambda v: [v * 2, v[:-1], v[::-1], dict(enumerate(v)), v * 1000],
+    list: lambda v: [v * 2, v[:-1], v[::-1], dict(enumerate(v)), v * 100],
     dict: lambda v: [list(v), {**v, "": 0}, dict(reversed(v.items()))],
     type(None): lambda _: [0, False, "", []],
 }
