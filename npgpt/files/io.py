@@ -14,7 +14,8 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-LOCK = ".lock"  # in the folder that `alone_in` holds
+LOCK = ".lock"  # in a folder that is held
+NO_LOCK = (OSError, NotImplementedError)  # another process has it, or this disk has no locks
 # Windows neither replaces nor removes a file that someone has open, as a virus scanner soon has.
 WAITS = (0.05, 0.2, 0.5, 1.0)  # seconds before each further attempt
 MOST_DIGITS = 40  # tokenizer_config.json has 31 of them for "any length"; ids and sizes far less
@@ -58,27 +59,27 @@ def replacing(*paths: Path, gone: Sequence[Path] = ()) -> Iterator[list[Path]]:
 def _temporary_folder(beside: Path) -> Iterator[Path]:
     """A folder for what one write has not finished; those of killed writers are removed.
 
-        .npgpt-XXXXXXXX.tmp/
-            lock    the writer holds it while it lives
-            new/    what is yielded, made when the lock is held
-
-    A folder of its own, because the safetensors package, too, writes beside its target first.
+    Its lock says that its writer lives. It is a folder, because the safetensors package, too,
+    writes a hidden file beside its target first.
     """
     from filelock import FileLock
 
-    no_lock = (OSError, NotImplementedError)  # another process has it, or this disk has no locks
-    for left in beside.glob(".npgpt-*.tmp/new"):
-        with contextlib.suppress(*no_lock):
-            with FileLock(left.with_name("lock"), timeout=0):
-                shutil.rmtree(left)
-            shutil.rmtree(left.parent)  # only now: Windows removes no file that is open
-    folder = Path(tempfile.mkdtemp(".tmp", ".npgpt-", beside))
-    lock = FileLock(folder / "lock", timeout=0)
-    try:
-        with contextlib.suppress(*no_lock):
+    for left in beside.glob(".npgpt-*.tmp"):
+        with contextlib.suppress(*NO_LOCK):
+            with FileLock(left / LOCK, timeout=0):
+                shutil.rmtree(left, ignore_errors=True)
+            shutil.rmtree(left, ignore_errors=True)  # Windows kept the lock, a file that was open
+    for last in (False, False, True):
+        folder = Path(tempfile.mkdtemp(".tmp", ".npgpt-", beside))
+        lock = FileLock(folder / LOCK, timeout=0)
+        with contextlib.suppress(*NO_LOCK):
             lock.acquire()
-        (folder / "new").mkdir()
-        yield folder / "new"
+            if (folder / LOCK).exists():  # else another writer took the new folder for an old one
+                break
+        if not last:
+            shutil.rmtree(folder, ignore_errors=True)
+    try:
+        yield folder
     finally:
         lock.release()
         shutil.rmtree(folder, ignore_errors=True)

@@ -119,7 +119,12 @@ def model_type(place: Path) -> str:
     if place.suffix == ".gguf":
         return str(read_gguf_header(place).settings.get("general.architecture"))
     path = place / "config.json" if place.suffix != ".json" else place
-    kind = find_model_type(read_raw_config(path), str(path))
+    kind = find_model_type(read_raw_config(path))
+    if kind is None:
+        raise ValueError(
+            f"{path}: has neither a model_type, nor architectures that name one, nor sizes of a "
+            f"GPT-2; set model_type to one of {', '.join(MODEL_TYPES)}."
+        )
     if kind not in list(MODEL_TYPES):  # a list takes any JSON value
         raise ValueError(
             f"{path}: model_type is {kind!r:.60}, but npgpt knows {', '.join(MODEL_TYPES)}."

@@ -24,7 +24,6 @@ from npgpt.models import generation
 from npgpt.ops.activation import ACTIVATIONS
 
 Activation = Annotated[str, one_of(*ACTIVATIONS)]
-MODEL_TYPES = ("gpt2", "llama", "bert", "bart", "marian", "transformer")
 # transformers' classes, which name the architecture where there is no model_type.
 CLASSES = re.compile("(GPT2|Llama|Bert|Bart|Marian)(?=Model|LMHead|DoubleHeads|MTModel|For)")
 SIZES_OF_GPT2 = ("n_positions", "n_embd", "n_layer", "n_head")
@@ -68,26 +67,26 @@ class Keys(NamedTuple):
 def read_config(cls: type[Any], path: Path) -> Any:
     """The configuration in a config.json; raises and warns as `cls.from_dict`."""
     raw = read_raw_config(path)
-    return cls.from_dict({**raw, "model_type": find_model_type(raw, str(path))}, str(path))
+    if (kind := find_model_type(raw)) is not None:
+        raw["model_type"] = kind
+    return cls.from_dict(raw, str(path))
 
 
-def find_model_type(raw: Mapping[str, Any], where: str) -> Any:
+def find_model_type(raw: Mapping[str, Any]) -> Any:
     """Its model_type; else what its architectures say, or gpt2 if it has sizes of a GPT-2.
 
-    Raises ValueError, one sentence naming `where`, if nothing tells.
+    None if nothing tells.
     """
     if (kind := raw.get("model_type")) is not None:
         return kind
-    classes = raw.get("architectures") or []
+    given = raw.get("architectures")
+    classes = given if isinstance(given, list) else []
     found = {match[1].lower() for name in classes if (match := CLASSES.match(str(name)))}
     if len(found) == 1:
         return found.pop()
     if not classes and any(size in raw for size in SIZES_OF_GPT2):
         return "gpt2"
-    raise ValueError(
-        f"{where}: has neither a model_type, nor architectures that name one, nor sizes of a "
-        f"GPT-2; set model_type to one of {', '.join(MODEL_TYPES)}."
-    )
+    return None
 
 
 def read_settings(

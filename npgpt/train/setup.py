@@ -94,7 +94,7 @@ def prepare(
     Raises ValueError or OSError, one sentence, for whatever does not fit.
     """
     if (folder / STATE).is_file() and resume:
-        if held:
+        if held is not None:
             held.enter_context(alone_in(folder))
         return _resumed(folder, given)
     _check_vacant(folder)
@@ -139,7 +139,7 @@ def _new(folder: Path, given: Mapping[str, Any], held: ExitStack | None) -> Run:
     texts = _read_texts(files, settings, tokenizer, end_of_text)
     _check_texts(texts, settings, model.rows)
     folder.mkdir(parents=True, exist_ok=True)
-    if held:
+    if held is not None:
         held.enter_context(alone_in(folder))
     _check_vacant(folder)  # once more: another run may have begun and ended meanwhile
     write_vocabulary(folder, source, generation_config=settings.vocab_from is None)

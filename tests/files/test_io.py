@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import shutil
 import subprocess
 import sys
 import textwrap
@@ -119,7 +120,8 @@ def test_what_a_killed_writer_left_is_removed_and_nothing_else(tmp_path):
     for name in mine:
         (tmp_path / name).touch()
     dies_in('replacing(folder / "big") as (t,), t.open("wb") as file', tmp_path)
-    (left,) = tmp_path.glob(".npgpt-*.tmp/new/big")
+    (tmp_path / ".npgpt-b.tmp").mkdir()  # killed before it had its lock
+    (left,) = tmp_path.glob(".npgpt-*.tmp/big")
     # The safetensors package writes to such a file first; a kill leaves it there.
     left.with_name(".tmpXy34Zz").touch()
     write_both(tmp_path)
@@ -137,6 +139,25 @@ def test_a_writer_that_lives_keeps_its_temporaries(tmp_path):
     assert set(contents(tmp_path)) == {"first", "second", "slow"}
 
 
+def test_a_folder_that_another_writer_takes_for_an_old_one_is_made_again(tmp_path, monkeypatch):
+    """As two that begin at once can: the one clears what the other has not locked yet."""
+    acquire = filelock.FileLock.acquire
+    taken: list[filelock.BaseFileLock] = []
+
+    def late(lock, *args, **kwargs):
+        acquired = acquire(lock, *args, **kwargs)
+        if len(taken) < 2:
+            taken.append(lock)
+            shutil.rmtree(Path(lock.lock_file).parent)
+        return acquired
+
+    monkeypatch.setattr(filelock.FileLock, "acquire", late)
+    write_both(tmp_path)
+    assert len(taken) == 2
+    assert set(contents(tmp_path)) == {"first", "second"}
+    assert len(list(tmp_path.iterdir())) == 2
+
+
 def test_temporaries_of_a_disk_without_locks_stay(tmp_path, monkeypatch):
     dies_in('replacing(folder / "big") as (t,), t.open("wb") as file', tmp_path)
 
@@ -145,7 +166,7 @@ def test_temporaries_of_a_disk_without_locks_stay(tmp_path, monkeypatch):
 
     monkeypatch.setattr(filelock.FileLock, "acquire", unable)
     write_both(tmp_path)
-    assert len(list(tmp_path.glob(".npgpt-*.tmp/new/big"))) == 1
+    assert len(list(tmp_path.glob(".npgpt-*.tmp/big"))) == 1
     assert (tmp_path / "first").read_text() == "new"
     with pytest.warns(UserWarning, match="cannot be locked on this disk"), alone_in(tmp_path):
         pass

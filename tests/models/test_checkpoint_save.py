@@ -21,7 +21,7 @@ from tests.builders.checkpoints import SMALL, assert_same, random_params
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
 @pytest.mark.parametrize("tied", [True, False])
 def test_what_is_saved_is_loaded_again(tmp_path, tied, dtype):
-    config = replace(SMALL, tie_word_embeddings=tied, other={"summary_type": "cls_index", "x": [1]})
+    config = replace(SMALL, tie_word_embeddings=tied, other={"summary_type": "last", "n_ctx": [1]})
     params = random_params(config, dtype)
     save_checkpoint(tmp_path / "new" / "folder", config, params)
     found_config, found = load_checkpoint(tmp_path / "new" / "folder", dtype=dtype)

@@ -297,6 +297,8 @@ def test_without_model_type_architectures_say_what_it_is(tmp_path, kind, capsys)
         {"architectures": ["BertGenerationDecoder"]},
         {"architectures": ["BertModel", "GPT2Model"]},
         {"architectures": [3, None, {}]},
+        {"architectures": 7},
+        {"architectures": "BertModel"},
         {"architectures": None, "model_type": None},
     ],
 )
