@@ -52,8 +52,8 @@ def bytes_of_products(
     if dead.any():
         number, (left, right) = list(merges.items())[dead.argmax()]
         raise ValueError(
-            f"{where} {number}: the merge '{left:.40} {right:.40}' can never be applied, because earlier "
-            "merges always join across its border; take it out."
+            f"{where} {number}: the merge '{left:.40} {right:.40}' can never be applied, because "
+            "earlier merges always join across its border; take it out."
         )
     return dict(zip(index, spelled, strict=True))
 
