@@ -195,7 +195,7 @@ def _entry(path: Path, name: str, item: Any, data_start: int) -> Entry:
         )
     if dtype not in DTYPES:
         raise ValueError(
-            f"{path}: tensor {name!r:.80} is stored as {dtype}, which NumPy cannot hold; "
+            f"{path}: tensor {name!r:.80} is stored as {dtype:.20}, which NumPy cannot hold; "
             "save it as F32, F16 or BF16."
         )
     entry = Entry(path, dtype, tuple(shape), data_start + span[0])

@@ -75,12 +75,11 @@ class Copy(NamedTuple):
     hint: str = "tied; set tie_word_embeddings to false to keep the head"
 
 
-def find_tensors(folder: Path, layout: Layout, config: Any) -> Stored:
+def find_tensors(folder: Path, layout: Layout) -> Stored:
     """The tensors in a folder; reads headers only.
 
     Raises FileNotFoundError where there are none, and ValueError for a damaged file, for quantised
-    weights, for two tensors of one name, and for a configuration with more blocks than there are
-    tensors, whose names alone might fill the memory.
+    weights, or for two tensors of one name.
     """
     source, tensors = stored_tensors(folder)
     check_plain_names(tensors, source)
@@ -90,14 +89,10 @@ def find_tensors(folder: Path, layout: Layout, config: Any) -> Stored:
         if name.endswith(layout.buffers):
             continue
         if name in found.entries:
-            raise ValueError(f"{source}: {found.origins[name]!r} and {origin!r} are both {name!r}.")
-        found.entries[name], found.origins[name] = entry, origin
-    for key in layout.blocks.values():
-        if getattr(config, key) > len(tensors):
             raise ValueError(
-                f"{source}: {key} is {getattr(config, key)} in config.json, but there are only "
-                f"{len(tensors)} tensors; set it to the number of {layout.unit}."
+                f"{source}: {found.origins[name]!r:.80} and {origin!r:.80} are both {name!r:.80}."
             )
+        found.entries[name], found.origins[name] = entry, origin
     return found
 
 
@@ -209,12 +204,12 @@ def _check_extra(extra: list[str], stored: Stored, config: Any) -> None:
             block = re.match(rf"{re.escape(blocks)}\.(\d+)\.", name)
             if block and int(block[1]) >= getattr(config, key):
                 raise ValueError(
-                    f"{source}: has {name!r}, but {key} is {getattr(config, key)} in config.json; "
-                    f"set it to the number of {layout.unit}."
+                    f"{source}: has {name!r:.80}, but {key} is {getattr(config, key)} in "
+                    f"config.json; set it to the number of {layout.unit}."
                 )
         for end, reason in layout.refused.items():
             if name.endswith(end):
-                raise ValueError(f"{source}: has {name!r}, but {reason}.")
+                raise ValueError(f"{source}: has {name!r:.80}, but {reason}.")
     if extra:
         kept = ", but kept on saving" if layout.keeps_others else ""
         warnings.warn(

@@ -43,7 +43,7 @@ def bytes_of_products(
             token_id = -1
         if token_id <= last_id:
             fault = _fault(left, right, vocab, index)
-            raise ValueError(f"{where} {number}: the merge '{left} {right}' {fault}.")
+            raise ValueError(f"{where} {number}: the merge '{left:.40} {right:.40}' {fault}.")
         index[product] = len(spelled)
         spelled.append(spelled[a] + spelled[b])
         parts.append((a, b))
@@ -52,8 +52,8 @@ def bytes_of_products(
     if dead.any():
         number, (left, right) = list(merges.items())[dead.argmax()]
         raise ValueError(
-            f"{where} {number}: the merge '{left} {right}' can never be applied, because earlier "
-            "merges always join across its border; take it out."
+            f"{where} {number}: the merge '{left:.40} {right:.40}' can never be applied, because "
+            "earlier merges always join across its border; take it out."
         )
     return dict(zip(index, spelled, strict=True))
 
@@ -71,7 +71,7 @@ def bytes_of_ranked(
         token_id = vocab.get(left + right, -1)
         if not {left, right, left + right} <= vocab.keys() or token_id < last_id:
             fault = _fault(left, right, vocab, vocab.keys() - {left + right})
-            raise ValueError(f"{where} {number}: the merge '{left} {right}' {fault}.")
+            raise ValueError(f"{where} {number}: the merge '{left:.40} {right:.40}' {fault}.")
         pairs.add((left, right))
         last_id = token_id
     made = {t: b"".join(alphabet[c] for c in t) for t in vocab if t and alphabet.keys() >= set(t)}
@@ -89,10 +89,10 @@ def bytes_of_ranked(
 def _fault(left: str, right: str, vocab: Mapping[str, int], index: Collection[str]) -> str:
     for token in (left, right, left + right):
         if token not in vocab:
-            return f"needs the token {token!r}, which the vocabulary lacks"
+            return f"needs the token {token!r:.60}, which the vocabulary lacks"
     for token in (left, right):
         if token not in index:
-            return f"joins {token!r}, which is neither a byte nor made by an earlier merge"
+            return f"joins {token!r:.60}, which is neither a byte nor made by an earlier merge"
     if left + right in index:
         return "makes a token that an earlier merge makes already"
     return (

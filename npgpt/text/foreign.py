@@ -61,7 +61,8 @@ def read_tokenizer_json(path: Path) -> tuple[Any, dict[str, Any]]:
     try:
         tokenizer = package("").Tokenizer.from_str(raw.decode("utf-8-sig"))
     except Exception as error:  # the package raises nothing more precise
-        raise ValueError(f"{path} is not a tokenizer that can be read ({error}).") from error
+        reason = " ".join(str(error).split())
+        raise ValueError(f"{path} is not a tokenizer that can be read ({reason:.200}).") from error
     model: dict[str, Any] = whole["model"]
     if model.get("dropout"):
         raise ValueError(f"{path}: model.dropout is {model['dropout']}, so ids are left to chance.")

@@ -144,7 +144,7 @@ def listed_tokens(
         text = entry.get("content")
         if not is_id(token_id):
             raise ValueError(
-                f"{where} gives {text!r:.60} the id {token_id!r}, not an integer >= 0."
+                f"{where} gives {text!r:.60} the id {token_id!r:.60}, not an integer >= 0."
             )
         if not isinstance(text, str) or not text or re.search("[\ud800-\udfff]", text):
             raise ValueError(f"{where} gives the id {token_id} to {text!r:.60}, which is no text.")
@@ -159,7 +159,11 @@ def _entries(
         yield where, expect(dict, entry, where).get("id"), entry
     where = f"{folder / 'tokenizer_config.json'}: added_tokens_decoder"
     for key, entry in expect(dict, settings.get("added_tokens_decoder") or {}, where).items():
-        yield where, int(key) if key.isdecimal() else key, expect(dict, entry, where)
+        yield (
+            where,
+            int(key) if key.isdecimal() and len(key) < 20 else key,
+            expect(dict, entry, where),
+        )
     for text, token_id in read_object(folder / "added_tokens.json").items():
         yield str(folder / "added_tokens.json"), token_id, {"content": text}
 

@@ -155,7 +155,9 @@ def _check_ids(vocab: dict[str, Any], path: Path) -> None:
                 f"{path}: the id of {token!r:.60} is {token_id!r:.60}, not an integer >= 0."
             )
         if owner.setdefault(token_id, token) != token:
-            raise ValueError(f"{path}: {owner[token_id]!r} and {token!r} share the id {token_id}.")
+            raise ValueError(
+                f"{path}: {owner[token_id]!r:.60} and {token!r:.60} share the id {token_id}."
+            )
 
 
 def _check_marked(
@@ -165,12 +167,13 @@ def _check_marked(
     for text, token in marked.items():
         if owner.setdefault(token.id, text) != text or vocab.get(text, token.id) != token.id:
             raise ValueError(
-                f"{path.parent}: the added token {text!r} has the id {token.id}, which {path.name} "
-                "or another added token contradicts."
+                f"{path.parent}: the added token {text!r:.60} has the id {token.id}, which "
+                f"{path.name} or another added token contradicts."
             )
         if made.get(text, text.encode("utf-8")) != text.encode("utf-8"):
             raise OtherKind(
-                f"{path}: {text!r} is an added token, but the vocabulary uses it for other bytes."
+                f"{path}: {text!r:.60} is an added token, but the vocabulary uses it for other "
+                "bytes."
             )
 
 
@@ -179,12 +182,12 @@ def _whole_tokens(tokens: Iterable[str], vocab: dict[str, int], path: Path) -> d
     alphabet, whole = byte_alphabet(), {}
     for token in tokens:
         if not token or set(token) - alphabet.keys():
-            raise OtherKind(f"{path}: the token {token!r} is not in GPT-2's byte alphabet.")
+            raise OtherKind(f"{path}: the token {token!r:.60} is not in GPT-2's byte alphabet.")
         try:
             whole[b"".join(alphabet[char] for char in token).decode("utf-8")] = vocab[token]
         except UnicodeDecodeError:
             raise OtherKind(
-                f"{path}: no merge makes the token {token!r}, and it is no text."
+                f"{path}: no merge makes the token {token!r:.60}, and it is no text."
             ) from None
     return whole
 
@@ -334,10 +337,11 @@ def _marked_tokens(
         text = entry["content"]
         for flag in ("lstrip", "rstrip", "single_word"):
             if entry.get(flag):
-                raise OtherKind(f"{where}: {text!r} is marked {flag}, which npgpt does not do.")
+                raise OtherKind(f"{where}: {text!r:.60} is marked {flag}, which npgpt does not do.")
         token = MarkedToken(token_id, bool(entry.get("special")) or text in special)
         if marked.setdefault(text, token).id != token_id:
             raise ValueError(
-                f"{where} gives {text!r} the id {token_id}, but another file has {marked[text].id}."
+                f"{where} gives {text!r:.60} the id {token_id}, but another file has "
+                f"{marked[text].id}."
             )
     return marked

@@ -82,7 +82,9 @@ def load_word_pieces(name: str | os.PathLike[str], *, revision: str | None = Non
     mask_token = roles["mask_token"]
     mask_id = tokenizer.token_to_id(mask_token)
     if mask_id is None:
-        raise ValueError(f"{source} has no mask token {mask_token!r}, so nothing can be masked.")
+        raise ValueError(
+            f"{source} has no mask token {mask_token!r:.60}, so nothing can be masked."
+        )
     return WordPieces(source, tokenizer, mask_token, mask_id, roles["unk_token"])
 
 
@@ -99,8 +101,8 @@ def _from_vocabulary(path: Path, roles: dict[str, str], steps: dict[str, bool]) 
     if len(ids) != len(pieces):
         raise ValueError(f"{path}: {len(pieces) - len(ids)} of its lines stand there twice.")
     special = [roles[role] for role in ROLES]
-    if missing := [token for token in special if token not in ids]:
-        raise ValueError(f"{path} lacks {', '.join(missing)}, without which BERT cannot read.")
+    if missing := [repr(token)[1:-1] for token in special if token not in ids]:
+        raise ValueError(f"{path} lacks {', '.join(missing):.99}, without which BERT cannot read.")
 
     tokenizer = Tokenizer(models.WordPiece(ids, unk_token=roles["unk_token"]))
     tokenizer.normalizer = normalizers.BertNormalizer(**steps)

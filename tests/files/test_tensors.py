@@ -208,12 +208,6 @@ def test_another_number_of_blocks_is_refused(tmp_path, case) -> None:
     assert ": lacks " in refusal(change(tmp_path, **more))
 
 
-def test_blocks_without_end_are_refused_before_their_names_are_made(tmp_path, case) -> None:
-    save(tmp_path, case)
-    more: dict[str, Any] = {case.blocks: 9999}
-    assert f"{case.blocks} is 9999 in config.json" in refusal(change(tmp_path, **more))
-
-
 def test_unused_tensors_are_named_and_may_have_any_shape(tmp_path, case) -> None:
     model = save(tmp_path, case)
     extra = {

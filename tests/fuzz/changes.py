@@ -13,7 +13,13 @@ from typing import Any
 from tests.fuzz.harness import Change
 
 # Texts that stand for what `json.dumps` does not write.
-RAW = {"@integer": "9" * 5000, "@1e400": "1e400", "@deep": "[" * 9999 + "]" * 9999}
+RAW = {
+    "@integer": "9" * 5000,
+    "@integers": f"[{','.join(['9' * 4200] * 300)}]",
+    "@1e400": "1e400",
+    "@nested": "[" * 500 + "]" * 500,
+    "@deep": "[" * 9999 + "]" * 9999,
+}
 STRANGE: tuple[Any, ...] = (
     *(None, True, False, 0, 1, -1, 7, 2**31 - 1, 2**31, 2**63, 10**30),
     *(0.5, -1.5, 1e-300, 1e300, math.nan, -math.inf, *RAW),
@@ -25,7 +31,7 @@ NEAR: dict[type, Callable[[Any], list[Any]]] = {
     float: lambda v: [-v, v * 1e6, v / 1e6, str(v), round(v) if math.isfinite(v) else 0],
     bool: lambda v: [not v, int(v), str(v).lower()],
     str: lambda v: [v.upper(), v + " ", v[:-1], v * 1000, v[::-1], v + "\0"],
-    list: lambda v: [v * 2, v[:-1], v[::-1], dict(enumerate(v)), v * 1000],
+    list: lambda v: [v * 2, v[:-1], v[::-1], dict(enumerate(v)), v * 100],
     dict: lambda v: [list(v), {**v, "": 0}, dict(reversed(v.items()))],
     type(None): lambda _: [0, False, "", []],
 }

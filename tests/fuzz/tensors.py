@@ -132,6 +132,7 @@ KINDS = [
         lambda folder: read_tensors(folder / "x.safetensors"),
         lambda found: found,
         check_tensors,
+        finite=False,
     ),
     Kind(
         "npz",
@@ -140,5 +141,6 @@ KINDS = [
         load_stations,
         lambda found: found,
         check_stations,
+        finite=False,
     ),
 ]

@@ -1,7 +1,7 @@
-"""The vocabulary of a GPT-2, in both its forms, and of a BERT.
+"""Vocabularies: a GPT-2's in both its forms, those of the package tokenizers, a BERT's.
 
-Right is: a GPT-2's ids spell the text again, whatever was changed; a BERT's are ids that the
-vocabulary has.
+Right is: a GPT-2's ids spell the text again, whatever was changed. What the package tokenizers
+reads has no second judge: its ids are those of the sound file where the change means nothing.
 """
 
 from __future__ import annotations
@@ -10,12 +10,12 @@ import json
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 import npgpt
 from npgpt.text.byte_pairs import byte_alphabet
 from npgpt.text.word_pieces import load_word_pieces
 from tests.builders.bert import PIECES
+from tests.builders.vocabularies import KINDS as FOREIGN
+from tests.builders.vocabularies import write_foreign
 from tests.fuzz.changes import change_folder
 from tests.fuzz.harness import Change, Found, Kind
 
@@ -106,9 +106,12 @@ def make_whole_pieces(folder: Path) -> None:
 
 
 def run_pieces(pieces: Any) -> Found:
-    ids = pieces.tokenizer.encode(TEXT).ids
-    assert all(pieces.tokenizer.id_to_token(id) is not None for id in ids)
-    return {"ids": np.array(ids), "mask": pieces.mask_id}
+    return {"ids": pieces.encode(TEXT), "mask": pieces.mask_id}
+
+
+def run_foreign(tokenizer: Any) -> Found:
+    ids = tokenizer.encode(TEXT)
+    return {"ids": ids, "text": tokenizer.decode(ids)}
 
 
 KINDS = [
@@ -141,5 +144,15 @@ KINDS = [
         change_folder("tokenizer.json", "tokenizer_config.json"),
         load_word_pieces,
         run_pieces,
+    ),
+    *(
+        Kind(
+            f"{name}-tokenizer.json",
+            lambda folder, make=make: write_foreign(folder, make()),  # type: ignore[misc]
+            change_folder("tokenizer.json", "tokenizer_config.json"),
+            npgpt.load_tokenizer,
+            run_foreign,
+        )
+        for name, make in FOREIGN.items()
     ),
 ]

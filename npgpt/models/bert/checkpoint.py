@@ -49,7 +49,7 @@ def load_bert(
     """
     folder = Path(folder)
     config = read_config(BERTConfig, folder / "config.json")
-    stored = find_tensors(folder, LAYOUT, config)
+    stored = find_tensors(folder, LAYOUT)
     found, tied = stored.entries, config.tie_word_embeddings
     # An untied head reads the decoder's own bias; the other one, where it is stored, has no effect.
     if DECODER_BIAS in found and (BIAS not in found or not tied):

@@ -61,7 +61,7 @@ def load_checkpoint(
     """
     folder = Path(folder)
     config = read_config(GPT2Config, folder / "config.json")
-    stored = find_tensors(folder, LAYOUT, config)
+    stored = find_tensors(folder, LAYOUT)
     _check_one_prefix(stored)
     rows = stored_rows(stored, TABLE, config, "vocab_size", padded=True)
     config = replace(config, n_positions=stored_rows(stored, POSITIONS, config, "n_positions"))

@@ -40,7 +40,7 @@ def load_llama(
     """
     folder = Path(folder)
     config = read_config(LlamaConfig, folder / "config.json")
-    stored = find_tensors(folder, LAYOUT, config)
+    stored = find_tensors(folder, LAYOUT)
     rows = stored_rows(stored, TABLE, config, "vocab_size", padded=True)
     shapes = param_shapes(replace(config, vocab_size=rows))
     copies = {HEAD: Copy(TABLE)} if config.tie_word_embeddings else {}

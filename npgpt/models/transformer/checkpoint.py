@@ -42,7 +42,7 @@ def load_transformer(
     """
     folder = Path(folder)
     config = read_config(TransformerConfig, folder / "config.json")
-    stored = find_tensors(folder, LAYOUT._replace(model=f"this {config.model_type}"), config)
+    stored = find_tensors(folder, LAYOUT._replace(model=f"this {config.model_type}"))
     found, shapes, copies = stored.entries, param_shapes(config), _copies(config)
     for name, copy in copies.items():
         # The shared table may be stored under a user's name only.
