@@ -224,7 +224,14 @@ def _parser() -> argparse.ArgumentParser:
     add("--top-p", type=float, metavar="P", help="… among the likeliest that reach P (1: all)")
     add("--seed", type=int, metavar="N", help="same seed, same text; sample i uses N + i")
     add("--num-samples", type=int, default=1, metavar="N", help="how many continuations")
-    add("--stop", action="append", default=[], type=cli.text, help="end before STOP; repeatable")
+    add(
+        "--stop",
+        action="append",
+        default=[],
+        type=cli.text,
+        metavar="TEXT",
+        help="end before TEXT; repeatable",
+    )
     add("--ignore-eos", action="store_true", help="go on after end-of-text")
     add("--special", action="store_true", help="<|endoftext|> in the prompt is the token, not text")
     add("--slide", action="store_true", help="go on beyond the context: forget its older half")
