@@ -90,7 +90,7 @@ def smollm2(gguf: None) -> str:
 def tokenizers() -> None:
     """Skip where vocabularies of other kinds than GPT-2's can be neither read nor made."""
     if importlib.util.find_spec("tokenizers") is None:
-        pytest.skip("such vocabularies need: pip install 'npgpt[tokenizers]'")
+        pytest.skip('such vocabularies need: pip install "npgpt[tokenizers]"')
 
 
 @pytest.fixture(scope="session")

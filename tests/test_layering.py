@@ -140,10 +140,11 @@ def test_other_packages_stay_in_their_places() -> None:
     assert wrong == []
 
 
-def test_the_package_that_is_not_declared_comes_with_one_that_is() -> None:
-    """Progress bars are tqdm's, and huggingface_hub cannot be installed without it."""
+@pytest.mark.parametrize("package", ["tqdm", "filelock"])
+def test_a_package_that_is_not_declared_comes_with_one_that_is(package) -> None:
+    """huggingface_hub cannot be installed without it."""
     wanted = requires("huggingface_hub") or []
-    assert [each for each in wanted if each.startswith("tqdm") and "extra" not in each]
+    assert [each for each in wanted if each.startswith(package) and "extra" not in each]
 
 
 def test_operations_need_nothing_but_numpy() -> None:

@@ -55,12 +55,14 @@ ODD_CONFIGS: list[tuple[Any, dict[str, Any], str]] = [
     (npgpt.TransformerConfig, {"model_type": "t5"}, "model_type"),
     (npgpt.TransformerConfig, {"d_model": 9}, "d_model 9 cannot be cut"),
     (npgpt.TransformerConfig, {"decoder_vocab_size": 5}, "decoder_vocab_size 5"),
-    (npgpt.TransformerConfig, {"bad_words_ids": [[1, 2]]}, "bad_words_ids"),
 ]
 
 
 def test_a_configuration_that_cannot_be_is_refused_wherever_it_is_made() -> None:
-    sizes = {config: size for config, size, _ in CONFIGS}
+    sizes = {
+        config: {name: size for name, size in given.items() if hasattr(config, name)}
+        for config, given, _ in CONFIGS
+    }
     for config, settings, says in ODD_CONFIGS:
         text = sentence(config, **{**sizes[config], **settings})
         assert says in text

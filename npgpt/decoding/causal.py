@@ -221,7 +221,7 @@ def _new_tokens(rules: Any, prompt: int, context: int) -> int:
         if wanted < 1:
             raise ValueError(
                 f"the prompt has {prompt} tokens, but max_length of the model's files is "
-                f"{rules.max_length}; say how many new ones (max_new_tokens, --max-new-tokens)."
+                f"{rules.max_length}; say how many new ones (max_new_tokens)."
             )
     return max(1, min(wanted, context + 1 - prompt))
 

@@ -186,7 +186,7 @@ def read_generation(
     if not path.is_file():
         where = str(folder / "config.json")
         Generation.from_dict(config, where, vocab_size)
-        _warn_of_others({key: config[key] for key in KEYS if key in config}, where, searches)
+        _warn_of_others({key: config[key] for key in config if key in KEYS}, where, searches)
         return None
     raw = read_raw_config(path)
     settings = Generation.from_dict(raw, str(path), vocab_size)

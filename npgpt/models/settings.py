@@ -35,10 +35,10 @@ NO_EFFECT = frozenset(
     _attn_implementation _attn_implementation_autoset _commit_hash _name_or_path _num_labels
     architectures attn_implementation author base_model_tp_plan chunk_size_feed_forward
     cross_attention_hidden_size dtype finetuning_task gradient_checkpointing id2label
-    initializer_range label2id model_type name_or_path num_labels output_past prefix problem_type
-    quantization_config return_dict save_step sep_token_id tf_legacy_loss tie_last_hidden_states
-    tokenizer_class torch_dtype torchscript transformers.js_config unsloth_fixed unsloth_version
-    use_bfloat16 xla_device
+    initializer_range label2id model_type name_or_path num_labels output_past prefix
+    problem_type quantization quantization_config return_dict save_step sep_token_id
+    tf_legacy_loss tie_last_hidden_states tokenizer_class torch_dtype torchscript
+    transformers.js_config unsloth_fixed unsloth_version use_bfloat16 xla_device
     """.split()  # noqa: SIM905
 )
 # name -> its only value that npgpt follows, and why.

@@ -47,6 +47,7 @@ NO_CHANGE = (
     *("special_tokens_map_file", "stride", "tokenizer_class", "tokenizer_file", "truncation"),
     *("truncation_side", "truncation_strategy", "use_default_system_prompt", "use_fast"),
     *("vocab_file", "merges_file", "local_files_only", "model_type", "response_schema"),
+    *(f"{role}_id" for role in ROLES),
     *("transformers_version", "add_special_tokens", "do_basic_tokenize", "legacy"),
 )
 

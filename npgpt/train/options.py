@@ -168,7 +168,8 @@ def new_settings(given: Mapping[str, Any]) -> Settings:
     for each in fields(Settings):
         default = each.metadata["default"]({**given, **values})
         values[each.name] = given.get(each.name, default)
-    settings = checked(Settings(**values))
+    settings = Settings(**values)
+    check_together(settings)
     _warn_of_idle(settings, given)
     return settings
 
@@ -195,7 +196,7 @@ def resumed_settings(before: Settings, given: Mapping[str, Any], done: int) -> S
         raise ValueError(
             f"this run has done {done} steps; --steps must be at least that, but is {steps}."
         )
-    settings = checked(replace(before, **{"time_limit": None, **given}))
+    settings = replace(before, **{"time_limit": None, **given})
     changed = {name: value for name, value in given.items() if value != getattr(before, name)}
     _warn_of_idle(settings, changed, settings.steps == done)
     return settings
@@ -219,8 +220,8 @@ def check_ranges(values: Mapping[str, Any], where: str = "") -> None:
             )
 
 
-def checked(settings: Settings, where: str = "") -> Settings:
-    """The settings; ValueError, beginning with `where`, if they contradict each other."""
+def check_together(settings: Settings, where: str = "") -> None:
+    """Raise ValueError for settings that do not go together; a resumed run may change none."""
     if settings.min_lr > settings.lr:
         raise ValueError(f"{where}--min-lr {settings.min_lr} is above --lr {settings.lr}.")
     tokens = settings.batch_size * settings.grad_accum * max(1, settings.context)
@@ -229,7 +230,6 @@ def checked(settings: Settings, where: str = "") -> Settings:
             f"{where}a step reads --batch-size {settings.batch_size} times --grad-accum "
             f"{settings.grad_accum} windows, {tokens:,} tokens, which no machine can hold."
         )
-    return settings
 
 
 def _warn_of_idle(settings: Settings, given: Mapping[str, Any], finished: bool = False) -> None:

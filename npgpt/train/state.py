@@ -28,7 +28,7 @@ from npgpt.models.llama.config import LlamaConfig
 from npgpt.models.llama.config import param_shapes as llama_shapes
 from npgpt.models.llama.model import Llama
 from npgpt.train.optim import AdamWState
-from npgpt.train.options import Settings, check_ranges, checked
+from npgpt.train.options import Settings, check_ranges, check_together
 
 STATE = "state.safetensors"
 PARTS = ("params", "first_moment", "second_moment")
@@ -70,12 +70,13 @@ def load_state(folder: Path) -> State:
     _check_types(facts, FACTS, f"{path}: 'facts'")
     _check_types(facts["settings"], get_type_hints(Settings), f"{path}: 'settings'")
     check_ranges(facts["settings"], f"{path}: ")
-    settings = facts["settings"] = checked(Settings(**facts["settings"]), f"{path}: ")
+    settings = facts["settings"] = Settings(**facts["settings"])
+    check_together(settings, f"{path}: ")
     if not 0 <= facts["step"] <= settings.steps:
         raise ValueError(f"{path}: step {facts['step']} is none of the {settings.steps} --steps.")
     if facts["seconds"] < 0:
         raise ValueError(f"{path}: 'facts': seconds must not be {facts['seconds']}.")
-    model, shapes = _empty_model(config, len(tensors), str(path))
+    model, shapes = _empty_model(config, str(path))
     _check_tensors(tensors, shapes, settings.dtype, path)
     model.params, first, second = (
         {name: tensors[f"{part}.{name}"] for name in shapes} for part in PARTS
@@ -104,22 +105,13 @@ def _check_types(table: Mapping[str, Any], types: Mapping[str, Any], where: str)
     check_kinds(table, types, where)
 
 
-def _empty_model(raw: dict[str, Any], most: int, where: str) -> tuple[GPT2 | Llama, Shapes]:
-    """A model of this configuration without parameters, and their shapes; `most` blocks at most."""
+def _empty_model(raw: dict[str, Any], where: str) -> tuple[GPT2 | Llama, Shapes]:
+    """A model of this configuration without parameters, and their shapes."""
     if raw.get("model_type") == "llama":
         llama = LlamaConfig.from_dict(raw, where)
-        _check_blocks(llama.num_hidden_layers, most, where)
         return Llama(llama, {}), llama_shapes(llama)
     config = GPT2Config.from_dict(raw, where)
-    _check_blocks(config.n_layer, most, where)
     return GPT2(config, {}), param_shapes(config)
-
-
-def _check_blocks(blocks: int, most: int, where: str) -> None:
-    if blocks > most:  # before their names are listed
-        raise ValueError(
-            f"{where}: 'config' has {blocks} blocks, but the file only {most} tensors."
-        )
 
 
 def _check_tensors(

@@ -158,7 +158,10 @@ def test_every_end_of_text_of_a_list_ends(rng) -> None:
         ({"num_beams": 10**9}, "num_beams must be a whole number from 1 to 1000, but is 10000"),
         ({"length_penalty": 1e9}, "length_penalty must be a finite number from -100.0 to 100.0, b"),
         ({"num_beams": 2.0}, "num_beams must be a whole number"),
-        ({"max_new_tokens": -1}, "max_new_tokens must be a whole number of at least 1, but is -1"),
+        (
+            {"max_new_tokens": -1},
+            "max_new_tokens must be a whole number from 1 to 2147483648, but is -1",
+        ),
         ({"early_stopping": "soon"}, 'early_stopping must be True, False or "never", but is \'soo'),
         ({"attention_mask": [1]}, r"attention_mask has shape \[1\], but these ids want \[2\]"),
         ({"max_new_tokens": 30}, "the target is 18 tokens long, but the model has positions for"),

@@ -79,7 +79,7 @@ def test_what_lies_beside_weights_is_not_taken_for_them(tmp_path) -> None:
         (tmp_path / name).unlink()
     for name in NO_WEIGHTS:
         (tmp_path / name).write_bytes(b"")
-    (tmp_path / "config.json").write_text("{}", "utf-8")
+    (tmp_path / "config.json").write_text('{"model_type": "gpt2"}', "utf-8")
     assert refusal(tmp_path).endswith("nor model.safetensors.index.json.")
 
 

@@ -70,13 +70,9 @@ KINDS: dict[str, tuple[list[Any], dict[str, tuple[str, ...]]]] = {
         ["", "2", 2.0, [5, 2.0], [1, "a"]],
         dict.fromkeys(("gpt2", "llama", "transformer"), ("eos_token_id",)),
     ),
-    "but must be the id of a token": (
-        ["<pad>", 1.0, [1]],
-        {"transformer": ("decoder_start_token_id",)},
-    ),
     "but must be the id of a token or null": (
         ["<pad>", 1.0, [1]],
-        {"transformer": ("pad_token_id", "bos_token_id")},
+        {"transformer": ("pad_token_id", "bos_token_id", "decoder_start_token_id")},
     ),
     "but must be an array, each of it an array with the id of a token or null": (
         [3, [3], [["a"]], [[]]],
