@@ -278,7 +278,7 @@ def check_saved(params: Mapping[str, np.ndarray], shapes: Mapping[str, tuple[int
 
 
 def shortened(names: Iterable[str], most: int = 5) -> str:
-    """The first few names, and how many more there are."""
-    names = list(names)
+    """The first few names, on one line, and how many more there are."""
+    names = [name if name and name.isprintable() else repr(name) for name in names]
     more = f" and {len(names) - most} more" if len(names) > most else ""
-    return ", ".join(names[:most]) + more
+    return ", ".join(f"{name:.80}" for name in names[:most]) + more

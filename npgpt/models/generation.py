@@ -16,7 +16,7 @@ from typing import Annotated, Any, get_type_hints
 
 from npgpt.decoding.constraints import as_ids
 from npgpt.decoding.seq2seq import MOST_BEAMS
-from npgpt.files.checkpoint import GENERATION_CONFIG, read_raw_config
+from npgpt.files.checkpoint import GENERATION_CONFIG, read_raw_config, shortened
 from npgpt.files.io import parse_json
 from npgpt.files.kinds import (
     AN_ID,
@@ -213,8 +213,8 @@ def _warn_of_others(raw: Mapping[str, Any], where: str, searches: bool) -> None:
     ]
     if strange:
         warnings.warn(
-            f"{where}: npgpt does not follow {', '.join(strange)}; texts may differ from those of "
-            "transformers.",
+            f"{where}: npgpt does not follow {shortened(strange, 20)}; texts may differ from "
+            "those of transformers.",
             UserWarning,
             stacklevel=5,
         )

@@ -18,6 +18,7 @@ from npgpt.files.kinds import check_kinds, is_id
 
 T = TypeVar("T", dict[str, Any], list[Any])
 
+SURROGATE = re.compile("[\ud800-\udfff]")  # half a character
 ROLES = tuple(f"{role}_token" for role in ("bos", "eos", "unk", "sep", "pad", "cls", "mask"))
 KINDS: dict[str, Any] = {
     **dict.fromkeys(ROLES, str | Mapping[str, Any] | None),
@@ -109,12 +110,19 @@ def expect(kind: type[T], value: object, where: str) -> T:
 
 
 def role_tokens(folder: Path, settings: Mapping[str, Any]) -> dict[str, str]:
-    """Role ("eos_token") -> text, as tokenizer_config.json or special_tokens_map.json say."""
+    """Role ("eos_token") -> text, as tokenizer_config.json or special_tokens_map.json say.
+
+    Raises ValueError for a special_tokens_map.json of wrong kinds, and what UTF-8 cannot write.
+    """
     path = folder / "special_tokens_map.json"
     mapped = read_object(path)
     check_kinds(mapped, KINDS, str(path))
     named = {role: _text(settings.get(role) or mapped.get(role)) for role in ROLES}
-    return {role: text for role, text in named.items() if text is not None}
+    found = {role: text for role, text in named.items() if text is not None}
+    for role, text in found.items():
+        if SURROGATE.search(text):
+            raise ValueError(f"{folder}: {role} is {text!r:.60}, which is no text.")
+    return found
 
 
 def special_texts(folder: Path, settings: Mapping[str, Any]) -> set[str | None]:
@@ -146,7 +154,7 @@ def listed_tokens(
             raise ValueError(
                 f"{where} gives {text!r:.60} the id {token_id!r:.60}, not an integer >= 0."
             )
-        if not isinstance(text, str) or not text or re.search("[\ud800-\udfff]", text):
+        if not isinstance(text, str) or not text or SURROGATE.search(text):
             raise ValueError(f"{where} gives the id {token_id} to {text!r:.60}, which is no text.")
         yield where, token_id, entry
 

@@ -99,7 +99,7 @@ def _check_types(table: Mapping[str, Any], types: Mapping[str, Any], where: str)
     """Raise ValueError unless the table has these names and no others, each of its type."""
     if differing := sorted(table.keys() ^ types.keys()):
         raise ValueError(
-            f"{where}: unknown or missing: {', '.join(differing)}; resume the run with the npgpt "
+            f"{where}: unknown or missing: {shortened(differing)}; resume the run with the npgpt "
             "that began it."
         )
     check_kinds(table, types, where)

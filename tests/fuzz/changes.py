@@ -31,7 +31,7 @@ NEAR: dict[type, Callable[[Any], list[Any]]] = {
     float: lambda v: [-v, v * 1e6, v / 1e6, str(v), round(v) if math.isfinite(v) else 0],
     bool: lambda v: [not v, int(v), str(v).lower()],
     str: lambda v: [v.upper(), v + " ", v[:-1], v * 1000, v[::-1], v + "\0"],
-    list: lambda v: [v * 2, v[:-1], v[::-1], dict(enumerate(v)), v * 100],
+    list: lambda v: [v * 2, v[:-1], v[::-1], dict(enumerate(v)), v * 9],
     dict: lambda v: [list(v), {**v, "": 0}, dict(reversed(v.items()))],
     type(None): lambda _: [0, False, "", []],
 }
@@ -60,7 +60,9 @@ def change_value(rng: random.Random, root: Any) -> str:
             del box[key]
             return f"{key!r:.40} removed"
         case "rename" if isinstance(box, dict):
-            new = rng.choice([str(key).upper(), f"{key}_", f" {key}", "", str(name)])
+            new = rng.choice(
+                [str(key).upper(), f"{key}_", f" {key}", "", "a\nb", "x" * 5000, str(name)]
+            )
             box[new] = box.pop(key)
             return f"{key!r:.40} renamed {new!r:.40}"
         case "swap":

@@ -50,6 +50,15 @@ class Kind(NamedTuple):
     finite: bool = True  # whether what is computed has to be
 
 
+class Used(NamedTuple):
+    """What reading and using a folder gave."""
+
+    refusal: str | None
+    at_load: bool  # whether the refusal came while the files were read
+    warnings: list[str]
+    found: Found
+
+
 class Outcome(NamedTuple):
     """What came of a case."""
 
@@ -83,58 +92,68 @@ def run_case(kind: Kind, sound: Sound, number: int) -> tuple[Change, Outcome]:
     with quiet():
         change = kind.change(random.Random(number), folder)
     tracemalloc.start()
-    start = time.process_time()
-    refusal = failure = None
+    start, failure, used = time.process_time(), None, None
     try:
         with time_limit(5 * SECONDS):
-            refusal = _use(kind, sound.found, change, folder)
+            used = _use(kind, folder)
     except KeyboardInterrupt:
         raise
     except BaseException as error:  # Rust's panics are no Exceptions
         failure = f"{type(error).__name__}: {error!s:.200}"
     seconds, megabytes = time.process_time() - start, tracemalloc.get_traced_memory()[1] / 1e6
     tracemalloc.stop()
+    if used is not None:
+        try:
+            _judge(kind, sound.found, change, folder, used)
+        except Exception as error:
+            failure = f"{type(error).__name__}: {error!s:.200}"
     if failure is None and seconds > SECONDS:
         failure = f"took {seconds:.1f} s"
     if failure is None and megabytes > MEGABYTES:
         failure = f"took {megabytes:.0f} MB"
-    return change, Outcome(refusal, failure, seconds, megabytes)
+    return change, Outcome(used and used.refusal, failure, seconds, megabytes)
 
 
-def _use(kind: Kind, sound: Found, change: Change, folder: Path) -> str | None:
-    """The refusal, None where the files are taken; AssertionError where one of them is wrong."""
+def _use(kind: Kind, folder: Path) -> Used:
+    """Load and run; whatever is no refusal goes on upwards."""
+    loaded = None
     with quiet() as said:
         try:
             loaded = kind.load(folder)
-        except REFUSALS as error:
-            return _sentence(str(error), folder)
-        assert not change.refused, "was taken, but must be refused"
-        for warning in said:
-            _sentence(str(warning.message), folder)
-        try:
+            at_load = [str(warning.message) for warning in said]
             found = kind.run(loaded)
         except REFUSALS as error:
-            return _sentence(str(error), None)
-    warned = any("NaN or infinite" in str(warning.message) for warning in said)
-    for name, value in found.items() if kind.finite and not warned else ():
+            return Used(str(error), loaded is None, [], {})
+        return Used(None, False, at_load, found)
+
+
+def _judge(kind: Kind, sound: Found, change: Change, folder: Path, used: Used) -> None:
+    """AssertionError where the outcome is wrong."""
+    if used.refusal is not None:
+        _check_sentence(used.refusal, folder if used.at_load else None)
+    assert used.at_load or not change.refused, "was taken, but must be refused"
+    for text in used.warnings:
+        _check_sentence(text, folder)
+    if used.refusal is not None:
+        return
+    warned = any("NaN or infinite" in text for text in used.warnings)
+    for name, value in used.found.items() if kind.finite and not warned else ():
         if isinstance(value, np.ndarray) and value.dtype.kind == "f":
             assert np.isfinite(value).all(), f"{name} is not finite, and no warning says so"
     if change.keeps:
-        assert found.keys() == sound.keys()
+        assert used.found.keys() == sound.keys()
         for name, value in sound.items():
-            np.testing.assert_array_equal(found[name], value, name)
-    kind.check(found, sound, change, folder)
-    return None
+            np.testing.assert_array_equal(used.found[name], value, name)
+    kind.check(used.found, sound, change, folder)
 
 
-def _sentence(text: str, folder: Path | None) -> str:
+def _check_sentence(text: str, folder: Path | None) -> None:
     assert "\n" not in text, f"more than one line: {text!r:.300}"
     assert len(text) < LONGEST, f"{len(text)} characters: {text!r:.300}"
     if folder is not None:
         files = [path.name for path in folder.iterdir()]
         named = folder.name in text or any(name in text for name in files)
         assert named, f"names no file: {text!r:.300}"
-    return text
 
 
 @contextlib.contextmanager

@@ -168,14 +168,14 @@ def _check_rotary(scaling: Mapping[str, Any]) -> None:
     rope_type = scaling.get("rope_type")
     if rope_type not in list(ROPE_TYPES):
         raise ValueError(
-            f"rope_type {rope_type!r} is not offered; npgpt turns by one of "
+            f"rope_type {rope_type!r:.60} is not offered; npgpt turns by one of "
             f"{', '.join(ROPE_TYPES)}."
         )
     for name in ROPE_TYPES[rope_type]:
         if not is_number(scaling.get(name)) or scaling[name] <= 0:
             raise ValueError(
                 f"rope_type {rope_type!r} needs {name}, a number > 0, but it is "
-                f"{scaling.get(name)!r}."
+                f"{scaling.get(name)!r:.60}."
             )
     if rope_type == "llama3" and scaling["low_freq_factor"] >= scaling["high_freq_factor"]:
         raise ValueError("low_freq_factor must be below high_freq_factor.")
