@@ -8,6 +8,7 @@ computing with packed weights.
 from __future__ import annotations
 
 import re
+import warnings
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -46,6 +47,13 @@ KINDS: dict[str, Any] = {
     "rope.scaling.factor": NonNegative,
     "rope.scaling.type": str,
 }
+# Tensors have shapes of their own; the last two are for rotary scalings that are refused.
+NO_EFFECT = (
+    "vocab_size",
+    "attention.value_length",
+    "rope.scaling.original_context_length",
+    "rope.scaling.finetuned",
+)
 # llama.cpp's name of a part -> npgpt's
 LLAMA_NAMES = {
     "token_embd": "embed_tokens",
@@ -156,7 +164,7 @@ def _our_name(name: str, blocks: str, names: Mapping[str, str]) -> str:
 
 
 def _settings(header: Header, architecture: str) -> dict[str, Any]:
-    """The settings of an architecture under their short names, checked."""
+    """The settings of an architecture under their short names, checked; warns of unknown ones."""
     prefix = f"{architecture}."
     check_kinds(header.settings, {prefix + key: KINDS[key] for key in KINDS}, str(header.path))
     settings = {
@@ -168,6 +176,13 @@ def _settings(header: Header, architecture: str) -> dict[str, Any]:
         raise ValueError(
             f"{header.path}: {prefix}block_count is {settings['block_count']}, but the file has "
             f"only {len(header.tensors)} tensors."
+        )
+    known = {*KINDS, *NO_EFFECT}
+    if unknown := [prefix + key for key, value in settings.items() if value and key not in known]:
+        warnings.warn(
+            f"{header.path}: npgpt does not know {shortened(unknown)}, which may change results.",
+            UserWarning,
+            stacklevel=5,  # the line that called `load_gguf`
         )
     return settings
 

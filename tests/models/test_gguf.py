@@ -163,6 +163,25 @@ def tensor(name, value):
     return lambda settings, tensors: tensors.update({name: np.float32(value)})
 
 
+def test_settings_that_nobody_knows_are_named(rng, tmp_path, recwarn) -> None:
+    settings, tensors = llama_file(random_llama(rng, np.float32))
+    harmless = {
+        "llama.vocab_size": 5,
+        "llama.attention.value_length": 4,
+        "llama.rope.scaling.finetuned": True,
+        "llama.attention.sliding_window": 0,
+        "general.name": "x",
+    }
+    npgpt.from_pretrained(write_gguf(tmp_path / "x.gguf", settings | harmless, tensors))
+    assert [str(warning.message) for warning in recwarn] == []
+    strange = {"llama.attention.sliding_window": 16, "llama.logit_scale": 0.5}
+    path = write_gguf(tmp_path / "y.gguf", settings | strange, tensors)
+    names = r"know llama\.attention\.sliding_window, llama\.logit_scale, which may change results"
+    with pytest.warns(UserWarning, match=names) as caught:
+        npgpt.from_pretrained(path)
+    assert len(caught) == 1
+
+
 @pytest.mark.parametrize(
     ("change", "sentence"),
     [
