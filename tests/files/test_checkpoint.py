@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from npgpt.files.checkpoint import read_index
+from npgpt.files.checkpoint import read_index, shortened
 from npgpt.files.safetensors_file import write_tensors
 from npgpt.models.gpt2.checkpoint import load_checkpoint
 from tests.builders.checkpoints import SMALL, assert_same, random_params, write_checkpoint
@@ -119,3 +119,18 @@ def test_an_index_that_is_not_json_is_refused(tmp_path, content, says):
     with pytest.raises(ValueError, match=INDEX) as caught:
         read_index(tmp_path / INDEX)
     assert says in str(caught.value)
+
+
+def test_names_are_listed_on_one_line_and_not_whole_if_they_are_long() -> None:
+    assert shortened(["a b", "猫", "", "a\nb"]) == r"a b, 猫, '', 'a\nb'"
+    assert shortened(["x" * 5000] * 7) == ", ".join(["x" * 80] * 5) + " and 2 more"
+
+
+@pytest.mark.parametrize("shard", ["x" * 250 + ".safetensors", "a\n.safetensors", "\0.safetensors"])
+def test_an_index_with_names_that_no_file_has(tmp_path, shard) -> None:
+    path = tmp_path / "model.safetensors.index.json"
+    path.write_text(json.dumps({"weight_map": {"a": shard}}), encoding="utf-8")
+    with pytest.raises(ValueError, match=r"index\.json: 'a' is said to be in") as caught:
+        read_index(path)
+    assert "\n" not in str(caught.value)
+    assert len(str(caught.value)) < len(str(path)) + 200

@@ -91,6 +91,12 @@ def test_ids_are_those_of_transformers(tmp_path):
         ("tokenizer.json", "{}", r"tokenizer\.json is not a tokenizer that can be read"),
         ("tokenizer_config.json", "[]", r"tokenizer_config\.json has to be a JSON object"),
         ("tokenizer_config.json", '{"mask_token": "<m>"}', r"vocab\.txt lacks <m>"),
+        ("tokenizer_config.json", r'{"mask_token": "a\nb"}', r"vocab\.txt lacks a\\nb"),
+        (
+            "tokenizer_config.json",
+            r'{"eos_token": "\ud800"}',
+            r"eos_token is '\\ud800', which is no",
+        ),
     ],
 )
 def test_what_cannot_be_read(tmp_path, file, content, message):
