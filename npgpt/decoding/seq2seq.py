@@ -20,7 +20,7 @@ from npgpt.ops.softmax import check_logits, log_softmax
 CrossKV = list[tuple[np.ndarray, np.ndarray]]  # of every decoder layer
 
 MOST_BEAMS = 1000  # a text each, and the scores of a whole vocabulary
-MOST_PENALTY = 100.0  # length ** 100 is a float64 for any text that fits into memory
+MOST_PENALTY = 50  # length ** 50 is a float64 for any text that fits into memory
 LONGEST = 2**31
 WORTHLESS = -1e9  # the score of a beam that is not there; finite, so that sums of it compare
 

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Annotated, Any, get_type_hints
 
 from npgpt.decoding.constraints import as_ids
-from npgpt.decoding.seq2seq import MOST_BEAMS
+from npgpt.decoding.seq2seq import MOST_BEAMS, MOST_PENALTY
 from npgpt.files.checkpoint import GENERATION_CONFIG, read_raw_config, shortened
 from npgpt.files.io import parse_json
 from npgpt.files.kinds import (
@@ -52,7 +52,11 @@ Beams = Annotated[
 ]
 Factor = Annotated[float, Kind(lambda v: _is_factor(v), "a number from 0.001 to 1000")]
 Exponent = Annotated[
-    float, Kind(lambda v: is_number(v) and abs(v) <= 100, "a number from -100 to 100")
+    float,
+    Kind(
+        lambda v: is_number(v) and abs(v) <= MOST_PENALTY,
+        f"a number from -{MOST_PENALTY} to {MOST_PENALTY}",
+    ),
 ]
 Share = Annotated[float, Kind(lambda v: is_number(v) and 0 <= v <= 1, "a number from 0 to 1")]
 

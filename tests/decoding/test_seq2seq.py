@@ -156,7 +156,10 @@ def test_every_end_of_text_of_a_list_ends(rng) -> None:
     [
         ({"num_beams": 0}, "num_beams must be a whole number from 1 to 1000, but is 0"),
         ({"num_beams": 10**9}, "num_beams must be a whole number from 1 to 1000, but is 10000"),
-        ({"length_penalty": 1e9}, "length_penalty must be a finite number from -100.0 to 100.0, b"),
+        (
+            {"length_penalty": 1e9},
+            "length_penalty must be a finite number from -50 to 50, but is 100",
+        ),
         ({"num_beams": 2.0}, "num_beams must be a whole number"),
         (
             {"max_new_tokens": -1},

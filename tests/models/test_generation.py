@@ -60,7 +60,7 @@ KINDS: dict[str, tuple[list[Any], str]] = {
         ("repetition_penalty", "encoder_repetition_penalty"),
         ([0, -1.0, math.nan, math.inf, "1.2", 1e300, 10**400, True], FACTOR),
     ),
-    "length_penalty": (["2.0", math.inf, -(10**10), False], "a number from -100 to 100"),
+    "length_penalty": (["2.0", math.inf, -(10**10), False], "a number from -50 to 50"),
     "num_beams": ([0, 2**31, 1001, 1.0, "3"], "an integer from 1 to 1000"),
     "early_stopping": (["soon", 1, 0], "one of True, False, never"),
     "temperature": ([-1, math.nan, "1", math.inf], "a number >= 0"),
