@@ -165,6 +165,8 @@ class Tokenizer(tiktoken.Encoding):
     def decode_bytes(self, tokens: Sequence[int]) -> bytes:
         """Ids -> bytes; ValueError for an id without a token, and for what is no id."""
         try:
+            if getattr(tokens, "dtype", None) == np.dtype(bool):  # 0 and 1 for NumPy 2.0
+                raise TypeError
             return b"".join([self.bytes_of[operator.index(token)] for token in tokens])
         except KeyError as error:
             raise ValueError(f"id {error.args[0]} has no token in {self.name}.") from None
