@@ -10,7 +10,7 @@ import numpy as np
 import npgpt
 from npgpt.text.tokenizer import Tokenizer
 from npgpt.train.masking import mask_tokens
-from npgpt.train.optim import adamw_step, clip_gradients, new_adamw_state
+from npgpt.train.optim import adamw_step, clip_gradients, muon_step, new_adamw_state
 from npgpt.train.windows import training_batch
 from tests.builders import bert, gpt2, llama, transformer
 from tests.builders.gpt2 import random_gpt2, write_tiny_gpt2
@@ -145,6 +145,15 @@ def test_what_training_cannot_be_asked_for() -> None:
                 "beta2": [*NO_REALS, 1.0],
                 **{name: [*NO_REALS, -0.1] for name in ("lr", "weight_decay", "eps")},
                 "grads": [{**loss_grads, "wpe.weight": np.ones((1, 12))}],
+            },
+        ),
+        muon_step: (
+            {"params": model.params, "grads": loss_grads, "state": state, "step": 1, "lr": 0.1},
+            {
+                "step": [*NO_COUNTS, 0],
+                **{name: [*NO_REALS, 1.0] for name in ("momentum", "beta1", "beta2")},
+                **{name: [*NO_REALS, -0.1] for name in ("lr", "weight_decay")},
+                "grads": [{**loss_grads, "h.0.mlp.c_fc.weight": np.ones((1, 12))}],
             },
         ),
     }

@@ -17,6 +17,7 @@ from typing import Any, get_args, get_type_hints
 
 from npgpt import cli
 from npgpt.models.gpt2.config import PRESETS as GPT2_PRESETS
+from npgpt.train.optim import OPTIMIZERS
 from npgpt.train.steps import Recipe
 
 PRESETS = {  # blocks, heads, width, context
@@ -115,6 +116,9 @@ class Settings:
     )
     seed: int = _model(0, "of everything random (0)", 0)
 
+    optimizer: str = _optimizer(
+        "adamw", "of the blocks' matrices; AdamW has the rest (adamw)", choices=[*OPTIMIZERS]
+    )
     steps: int = _optimizer(2000, "updates (2000)", 1, changeable=True)
     batch_size: int = _optimizer(16, "windows at a time (16)", 1)
     grad_accum: int = _optimizer(1, "batches per update (1)", 1)

@@ -37,7 +37,7 @@ from npgpt.text.tokenizer import (
 )
 from npgpt.train import windows
 from npgpt.train.log import LOG
-from npgpt.train.optim import AdamWState, new_adamw_state
+from npgpt.train.optim import Moments, new_adamw_state, new_muon_state
 from npgpt.train.options import Settings, new_settings, resumed_settings
 from npgpt.train.state import STATE, State, export_model, load_state, save_state
 
@@ -59,7 +59,7 @@ class Run(NamedTuple):
     folder: Path
     settings: Settings
     model: GPT2 | Llama
-    optimizer: AdamWState
+    optimizer: Moments
     tokenizer: TextTokenizer
     end_of_text: int | None
     texts: Texts
@@ -144,7 +144,8 @@ def _new(folder: Path, given: Mapping[str, Any], held: ExitStack | None) -> Run:
     _check_vacant(folder)  # once more: another run may have begun and ended meanwhile
     write_vocabulary(folder, source, generation_config=settings.vocab_from is None)
     _keep_texts(folder, texts, corpus.source_key(tokenizer, settings.special, *files))
-    data, optimizer = corpus.ids_key(*texts), new_adamw_state(model.params)
+    new_state = new_muon_state if settings.optimizer == "muon" else new_adamw_state
+    data, optimizer = corpus.ids_key(*texts), new_state(model.params)
     run = Run(folder, settings, model, optimizer, tokenizer, end_of_text, texts, data, 0, 0.0)
     run.save(0, 0.0, going_on=True)
     return run

@@ -1,8 +1,8 @@
 """Everything that a run needs to go on, in one file that appears whole or not at all.
 
-`state.safetensors` holds the parameters, both moments of the optimizer, and as metadata the step,
-the settings, the configuration and a fingerprint of the data. Because parameters and moments are in
-the same file they always belong together, whenever a run is killed. The model for other programs
+`state.safetensors` holds the parameters, the optimizer's moments, and as metadata the step, the
+settings, the configuration and a fingerprint of the data. Because parameters and moments are in the
+same file they always belong together, whenever a run is killed. The model for other programs
 (`config.json`, `model.safetensors`) is written after it, and again when the run goes on.
 """
 
@@ -27,7 +27,7 @@ from npgpt.models.gpt2.model import GPT2
 from npgpt.models.llama.config import LlamaConfig
 from npgpt.models.llama.config import param_shapes as llama_shapes
 from npgpt.models.llama.model import Llama
-from npgpt.train.optim import AdamWState
+from npgpt.train.optim import Moments, is_hidden
 from npgpt.train.options import Settings, check_ranges, check_together
 
 STATE = "state.safetensors"
@@ -39,7 +39,7 @@ class State(NamedTuple):
     """What the file holds."""
 
     model: GPT2 | Llama
-    optimizer: AdamWState
+    optimizer: Moments
     step: int  # steps done
     seconds: float  # spent on them, before and after each --resume
     settings: Settings
@@ -77,13 +77,14 @@ def load_state(folder: Path) -> State:
     if facts["seconds"] < 0:
         raise ValueError(f"{path}: 'facts': seconds must not be {facts['seconds']}.")
     model, shapes = _empty_model(config, str(path))
-    _check_tensors(tensors, shapes, settings.dtype, path)
+    parts = _parts(shapes, settings.optimizer)
+    _check_tensors(tensors, parts, settings.dtype, path)
     model.params, first, second = (
-        {name: tensors[f"{part}.{name}"] for name in shapes} for part in PARTS
+        {name: tensors[f"{part}.{name}"] for name in names} for part, names in parts.items()
     )
     if settings.context > model.context:
         raise ValueError(f"{path}: --context {settings.context} exceeds {model.context} positions.")
-    return State(model, AdamWState(first, second), **facts)
+    return State(model, Moments(first, second), **facts)
 
 
 def _read(metadata: Mapping[str, Any], key: str, path: Path) -> dict[str, Any]:
@@ -114,11 +115,19 @@ def _empty_model(raw: dict[str, Any], where: str) -> tuple[GPT2 | Llama, Shapes]
     return GPT2(config, {}), param_shapes(config)
 
 
+def _parts(shapes: Shapes, optimizer: str) -> dict[str, Shapes]:
+    """The shapes in each part of the file; Muon has no second moment of hidden matrices."""
+    second = {n: s for n, s in shapes.items() if optimizer != "muon" or not is_hidden(n, s)}
+    return dict(zip(PARTS, (shapes, shapes, second), strict=True))
+
+
 def _check_tensors(
-    tensors: Mapping[str, np.ndarray], shapes: Shapes, dtype: str, path: Path
+    tensors: Mapping[str, np.ndarray], parts: Mapping[str, Shapes], dtype: str, path: Path
 ) -> None:
     """Raise ValueError unless these are the parameters and moments of a run, all finite."""
-    wanted = {f"{part}.{name}": shape for part in PARTS for name, shape in shapes.items()}
+    wanted = {
+        f"{part}.{name}": shape for part, shapes in parts.items() for name, shape in shapes.items()
+    }
     if differing := sorted(wanted.keys() ^ tensors.keys()):
         raise ValueError(f"{path}: unknown or missing tensors: {shortened(differing)}.")
     for name, shape in wanted.items():

@@ -18,7 +18,7 @@ from npgpt.models.common import Params
 from npgpt.models.gpt2.model import GPT2
 from npgpt.models.llama.model import Llama
 from npgpt.ops.cross_entropy import IGNORE_INDEX, cross_entropy_forward
-from npgpt.train.optim import AdamWState, adamw_step, clip_gradients, learning_rate
+from npgpt.train.optim import Moments, adamw_step, clip_gradients, learning_rate, muon_step
 from npgpt.train.windows import held_out_batches, training_batch
 
 if TYPE_CHECKING:
@@ -45,6 +45,7 @@ class Recipe(NamedTuple):
     clip: float  # bound of the gradients' global norm; 0: none
     dropout: float
     seed: int
+    optimizer: str = "adamw"  # or another of `optim.OPTIMIZERS`
 
 
 class Report(NamedTuple):
@@ -69,7 +70,7 @@ class HeldOut(NamedTuple):
 
 def training_steps(
     model: GPT2 | Llama,
-    state: AdamWState,
+    state: Moments,
     ids: np.ndarray,
     recipe: Recipe,
     *,
@@ -100,7 +101,7 @@ def training_steps(
 
 def training_step(
     model: GPT2 | Llama,
-    state: AdamWState,
+    state: Moments,
     batches: Sequence[Batch],
     recipe: Recipe,
     step: int,
@@ -126,7 +127,8 @@ def training_step(
         steps=recipe.steps,
     )
     with np.errstate(over="ignore", invalid="ignore"):
-        adamw_step(
+        update = muon_step if recipe.optimizer == "muon" else adamw_step
+        update(
             model.params,
             grads,
             state,
@@ -140,7 +142,7 @@ def training_step(
     return Report(step, loss, lr, norm)
 
 
-def _check_update(model: GPT2 | Llama, state: AdamWState, step: int, lr: float) -> None:
+def _check_update(model: GPT2 | Llama, state: Moments, step: int, lr: float) -> None:
     for what, arrays in (("", model.params), *zip(state._fields, state, strict=True)):
         if bad := broken_names(arrays):
             which = f"the {what} moment of {bad[0]}" if what else bad[0]

@@ -172,6 +172,31 @@ def test_a_state_with_other_tensors_is_refused(tmp_path, capsys, change, message
     assert f"error: {path}: {message}\n" in refuse(capsys, "--out", out, "--resume")
 
 
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (
+            {"second_moment.h.0.mlp.c_fc.weight": np.zeros((16, 64), np.float32)},
+            "unknown or missing tensors: second_moment.h.0.mlp.c_fc.weight.",
+        ),
+        ({"first_moment.h.0.mlp.c_fc.weight": None}, "unknown or missing tensors: first_moment."),
+        ({"second_moment.wte.weight": None}, "unknown or missing tensors: second_moment.wte."),
+    ],
+)
+def test_a_state_of_muon_has_one_moment_of_hidden_matrices(tmp_path, capsys, change, message):
+    text, out = write_story(tmp_path), tmp_path / "run"
+    stop = ("--steps", 9, "--time-limit", 0)
+    assert run("--data", text, "--out", out, *SMALL, *stop, "--optimizer", "muon") == 0
+    capsys.readouterr()
+    path = out / "state.safetensors"
+    before = read_tensors(path)
+    assert "second_moment.wte.weight" in before
+    assert not [n for n in before if n.startswith("second_moment.h.") and before[n].ndim == 2]
+    tensors = {n: a for n, a in {**before, **change}.items() if a is not None}
+    write_tensors(path, tensors, read_metadata(path))
+    assert message in refuse(capsys, "--out", out, "--resume")
+
+
 def test_a_state_with_more_blocks_than_tensors_is_refused(tmp_path, capsys):
     text, out = write_story(tmp_path), tmp_path / "run"
     assert run("--data", text, "--out", out, *SMALL, "--steps", 9, "--time-limit", 0) == 0

@@ -20,13 +20,26 @@ def folder(tmp_path):
     return write_tiny_llama(tmp_path / "llama")
 
 
-@pytest.mark.parametrize("dropout", [0.0, 0.2])
-def test_train_from_a_llama_stopped_and_resumed(folder, tmp_path, monkeypatch, dropout) -> None:
+@pytest.mark.parametrize(("dropout", "optimizer"), [(0.0, "adamw"), (0.2, "adamw"), (0.0, "muon")])
+def test_train_from_a_llama_stopped_and_resumed(
+    folder, tmp_path, monkeypatch, dropout, optimizer
+) -> None:
     """Four steps in one go, or stopped after two, end in the same numbers, and learn."""
     text = tmp_path / "text.txt"
     text.write_text("The cat sat on the mat. " * 200)
     options = ["--data", text, "--init", folder, "--batch-size", 4, "--dropout", dropout]
-    options += ["--lr", 1e-2, "--warmup", 0, "--sample-every", 0, "--steps", 4]
+    options += [
+        "--optimizer",
+        optimizer,
+        "--lr",
+        1e-2,
+        "--warmup",
+        0,
+        "--sample-every",
+        0,
+        "--steps",
+        4,
+    ]
     assert run("--out", tmp_path / "whole", *options) == 0
     with monkeypatch.context() as patch:
         at_step(patch, 2, lambda: signal.raise_signal(signal.SIGINT))

@@ -15,6 +15,7 @@ import pytest
 from npgpt.files.safetensors_file import read_tensors
 from npgpt.train import command as train
 from npgpt.train import mpi
+from npgpt.train.optim import OPTIMIZERS
 from tests.train.training_runs import ROOT, SIZE, run, write_story
 
 OPTIONS = (*SIZE, "--sample-every", 5, "--eval-every", 5, "--save-every", 5, "--dtype", "float64")
@@ -41,8 +42,9 @@ def losses(folder):
         return [float(row["train_loss"]) for row in csv.DictReader(file)]
 
 
-def test_two_ranks_equal_one_with_twice_the_batch(mpiexec, tmp_path):
-    common = ("--data", write_story(tmp_path), *OPTIONS, "--steps", 8)
+@pytest.mark.parametrize("optimizer", OPTIMIZERS)
+def test_two_ranks_equal_one_with_twice_the_batch(mpiexec, tmp_path, optimizer):
+    common = ("--data", write_story(tmp_path), *OPTIONS, "--steps", 8, "--optimizer", optimizer)
     one, two = tmp_path / "one", tmp_path / "two"
     assert run(*common, "--out", one, "--batch-size", 6) == 0
     shared = mpiexec(*common, "--out", two, "--batch-size", 3)

@@ -12,12 +12,14 @@ import pytest
 from npgpt.models.gpt2.config import GPT2Config, init_params
 from npgpt.models.gpt2.model import GPT2
 from npgpt.train.optim import (
+    OPTIMIZERS,
     adamw_step,
     clip_gradients,
     decays,
     inverse_sqrt_learning_rate,
     learning_rate,
     new_adamw_state,
+    new_muon_state,
 )
 from npgpt.train.steps import Recipe, training_step
 
@@ -142,6 +144,12 @@ def test_the_papers_schedule_rises_in_a_line_and_falls_with_the_root() -> None:
     assert max(range(1, 20_000), key=at) == 4000
 
 
+def thirds(matrix: Any) -> list[Any]:
+    """The three matrices in `c_attn` [d, 3 d]; any other matrix by itself, as no other is so."""
+    d, width = matrix.shape
+    return [*matrix.split(d, dim=1)] if width == 3 * d else [matrix]
+
+
 def ten_steps_in_torch(model: GPT2, ids: np.ndarray, settings: Recipe) -> tuple[list[float], Any]:
     import torch
     from transformers import GPT2Config as HFConfig
@@ -154,17 +162,33 @@ def ten_steps_in_torch(model: GPT2, ids: np.ndarray, settings: Recipe) -> tuple[
     loaded = reference.load_state_dict(tensors, strict=False)
     assert loaded.missing_keys == ["lm_head.weight"]
     assert loaded.unexpected_keys == []
-    with_decay = [p for p in reference.parameters() if p.ndim >= 2]
-    without = [p for p in reference.parameters() if p.ndim < 2]
-    optimizer = torch.optim.AdamW(
-        [{"params": with_decay}, {"params": without, "weight_decay": 0.0}],
-        lr=settings.lr,
-        betas=(settings.beta1, settings.beta2),
-        weight_decay=settings.weight_decay,
-    )
+    hidden = {p for n, p in reference.named_parameters() if ".h." in n and p.ndim == 2}
+    hidden = hidden if settings.optimizer == "muon" else set()
+    rest = [p for p in reference.parameters() if p not in hidden]
+    optimizers: list[Any] = [
+        torch.optim.AdamW(
+            [
+                {"params": [p for p in rest if p.ndim >= 2]},
+                {"params": [p for p in rest if p.ndim < 2], "weight_decay": 0.0},
+            ],
+            lr=settings.lr,
+            betas=(settings.beta1, settings.beta2),
+            weight_decay=settings.weight_decay,
+        )
+    ]
+    # The columns of queries, of keys and of values: views, which Muon updates in place.
+    pieces = [(p, i, piece) for p in hidden for i, piece in enumerate(thirds(p.detach()))]
+    if pieces:
+        optimizers.append(
+            torch.optim.Muon(
+                [piece for *_, piece in pieces],
+                weight_decay=settings.weight_decay,
+                adjust_lr_fn="match_rms_adamw",
+            )
+        )
     batch, losses = torch.from_numpy(ids), []
     for step in range(settings.steps):
-        for group in optimizer.param_groups:
+        for group in (group for each in optimizers for group in each.param_groups):
             group["lr"] = learning_rate(
                 step,
                 peak=settings.lr,
@@ -174,17 +198,24 @@ def ten_steps_in_torch(model: GPT2, ids: np.ndarray, settings: Recipe) -> tuple[
             )
         logits = reference(batch[:, :-1]).logits.flatten(0, 1)
         loss = torch.nn.functional.cross_entropy(logits, batch[:, 1:].flatten())
-        optimizer.zero_grad()
+        reference.zero_grad()
         loss.backward()
         torch.nn.utils.clip_grad_norm_(reference.parameters(), settings.clip)
-        optimizer.step()
+        for param, i, piece in pieces:
+            piece.grad = thirds(param.grad)[i]
+        for each in optimizers:
+            each.step()
         losses.append(loss.item())
     return losses, reference.transformer.state_dict()
 
 
 @pytest.mark.hf
 @pytest.mark.parametrize(("dtype", "loss_rtol"), [(np.float64, 1e-10), (np.float32, 1e-5)])
-def test_ten_steps_on_one_batch_equal_torch(hf, rng, dtype, loss_rtol):
+@pytest.mark.parametrize("optimizer", OPTIMIZERS)
+def test_ten_steps_on_one_batch_equal_torch(hf, rng, monkeypatch, optimizer, dtype, loss_rtol):
+    import torch
+
+    monkeypatch.setattr(torch.Tensor, "bfloat16", torch.Tensor.clone)  # in which its Muon iterates
     config = GPT2Config.from_dict(
         {
             "vocab_size": 61,
@@ -212,9 +243,11 @@ def test_ten_steps_on_one_batch_equal_torch(hf, rng, dtype, loss_rtol):
         clip=0.7,
         dropout=0.0,
         seed=0,
+        optimizer=optimizer,
     )
     losses, reference = ten_steps_in_torch(model, ids, settings)
-    state, reports = new_adamw_state(model.params), []
+    new_state = new_muon_state if optimizer == "muon" else new_adamw_state
+    state, reports = new_state(model.params), []
     for step in range(1, 11):
         reports.append(training_step(model, state, [(ids[:, :-1], ids[:, 1:])], settings, step))
     np.testing.assert_allclose([r.loss for r in reports], losses, rtol=loss_rtol)

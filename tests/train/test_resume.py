@@ -20,7 +20,7 @@ import pytest
 from npgpt.files.io import alone_in, replacing
 from npgpt.files.safetensors_file import read_metadata, read_tensors, write_tensors
 from npgpt.text import corpus
-from npgpt.train.optim import learning_rate
+from npgpt.train.optim import OPTIMIZERS, learning_rate
 from tests.train.training_runs import (
     SMALL,
     at_step,
@@ -191,6 +191,7 @@ def test_what_does_not_touch_the_weights_may_change(text, undisturbed, tmp_path)
     [
         ("--lr 0.5", "was started with --lr 0.001, not 0.5, and resumes only as it began"),
         ("--batch-size 5", "was started with --batch-size 4, not 5"),
+        ("--optimizer muon", "was started with --optimizer adamw, not muon, and resumes only"),
         ("--seed 1", "was started with --seed 0, not 1"),
         ("--save-every -1", "--save-every must be at least 0, but is -1."),
     ],
@@ -229,10 +230,12 @@ def test_a_finished_run_says_so_and_how_to_extend_it(text, undisturbed, tmp_path
     assert_as_undisturbed(out, undisturbed)
 
 
-def test_an_extended_run_equals_a_longer_one_where_the_rate_is_constant(text, tmp_path):
+@pytest.mark.parametrize("optimizer", OPTIMIZERS)
+def test_an_extended_run_equals_a_longer_one_where_the_rate_is_constant(text, tmp_path, optimizer):
     """Weights, moments and log, to the last bit: the rate alone depends on the number of steps."""
     whole, out = tmp_path / "whole", tmp_path / "run"
-    options = ("--data", text, *SMALL, "--lr", 1e-2, "--min-lr", 1e-2, "--warmup", 3)
+    rate = ("--lr", 1e-2, "--min-lr", 1e-2, "--warmup", 3)
+    options = ("--data", text, *SMALL, *rate, "--optimizer", optimizer)
     assert run("--out", whole, *options, "--steps", STEPS) == 0
     assert run("--out", out, *options, "--steps", 8) == 0
     assert run("--out", out, "--resume", "--steps", STEPS) == 0
@@ -240,10 +243,14 @@ def test_an_extended_run_equals_a_longer_one_where_the_rate_is_constant(text, tm
     assert facts(out)["settings"]["steps"] == STEPS
 
 
-def test_an_extended_run_takes_the_schedule_of_the_longer_one_from_there_on(text, tmp_path):
+@pytest.mark.parametrize("optimizer", OPTIMIZERS)
+def test_an_extended_run_takes_the_schedule_of_the_longer_one_from_there_on(
+    text, tmp_path, optimizer
+):
     """And it takes the same way to the last bit when it is stopped in between."""
     once, twice = tmp_path / "once", tmp_path / "twice"
-    assert run("--data", text, "--out", once, *SMALL, "--warmup", 2, "--steps", 8) == 0
+    options = (*SMALL, "--warmup", 2, "--optimizer", optimizer)
+    assert run("--data", text, "--out", once, *options, "--steps", 8) == 0
     short = log_without_seconds(once)
     shutil.copytree(once, twice)
     assert run("--out", once, "--resume", "--steps", STEPS) == 0

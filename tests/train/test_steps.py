@@ -11,7 +11,7 @@ from npgpt.models.gpt2.config import init_params
 from npgpt.models.gpt2.model import GPT2
 from npgpt.train import steps as training
 from npgpt.train.mpi import Ranks
-from npgpt.train.optim import new_adamw_state
+from npgpt.train.optim import OPTIMIZERS, new_adamw_state, new_muon_state
 from npgpt.train.steps import (
     Recipe,
     accumulated_gradients,
@@ -95,7 +95,8 @@ def weights_after(recipe, stops=(), dropout=0.0):
     """All weights after the recipe, taken up anew after each of the stops."""
     rng = np.random.default_rng(1)
     model, text = tiny_gpt2(rng, dropout), rng.integers(31, size=50)
-    state, done, losses = new_adamw_state(model.params), 0, []
+    new_state = new_muon_state if recipe.optimizer == "muon" else new_adamw_state
+    state, done, losses = new_state(model.params), 0, []
     for stop in (*stops, recipe.steps):
         for report in training_steps(model, state, text, recipe, done=done):
             losses.append(report.loss)
@@ -106,8 +107,9 @@ def weights_after(recipe, stops=(), dropout=0.0):
 
 
 @pytest.mark.parametrize("dropout", [0.0, 0.2])
-def test_the_step_is_all_that_a_run_needs_to_go_on(dropout):
-    recipe = RECIPE._replace(dropout=dropout)
+@pytest.mark.parametrize("optimizer", OPTIMIZERS)
+def test_the_step_is_all_that_a_run_needs_to_go_on(optimizer, dropout):
+    recipe = RECIPE._replace(dropout=dropout, optimizer=optimizer)
     whole, losses = weights_after(recipe, dropout=dropout)
     assert len(losses) == 4
     np.testing.assert_array_equal(weights_after(recipe, (1, 3), dropout)[0], whole)
@@ -221,6 +223,21 @@ def test_weights_and_moments_are_checked_after_the_update(rng, part, says, monke
     wanted = rf"no longer finite after the update of step 1 \(learning rate 0.005\): {says}$"
     with pytest.raises(FloatingPointError, match=wanted):
         next(training_steps(model, state, ids, RECIPE))
+
+
+def test_the_momentum_of_muon_is_checked_after_the_update_too(rng):
+    model, ids = tiny_gpt2(rng), rng.integers(31, size=60)
+    state, name = new_muon_state(model.params), "h.1.mlp.c_fc.weight"
+    state.first[name][0, 0] = np.inf
+    with pytest.raises(FloatingPointError, match=rf"no longer finite after the update .*{name}$"):
+        next(training_steps(model, state, ids, RECIPE._replace(optimizer="muon")))
+
+
+def test_muon_with_far_too_large_steps_diverges(rng):
+    model, ids = tiny_gpt2(rng), rng.integers(31, size=60)
+    recipe = RECIPE._replace(optimizer="muon", lr=1e200, warmup=0)
+    with pytest.raises(FloatingPointError, match=r"no longer finite .*step [12]"):
+        list(training_steps(model, new_muon_state(model.params), ids, recipe))
 
 
 def test_useless_is_a_loss_of_more_than_ten_guesses(rng):
