@@ -24,9 +24,10 @@ SHORT_PIECES = (
 # Ideographs, radicals, strokes, kana, bopomofo, hangul, and their punctuation: 、。《》，！ and the
 # like. Quotes, dashes and dots that other scripts share (“ ” — … ·) are not among them.
 CJK = (
-    "[\u1100-\u11ff\u2e80-\u9fff\ua960-\ua97f\uac00-\ud7ff\uf900-\ufaff\ufe30-\ufe4f\uff00-\uffef"
-    "\U0001aff0-\U0001b16f\U0001f200-\U0001f2ff\U00020000-\U0003ffff]"
+    "\u1100-\u11ff\u2e80-\u9fff\ua960-\ua97f\uac00-\ud7ff\uf900-\ufaff\ufe30-\ufe4f\uff00-\uffef"
+    "\U0001aff0-\U0001b16f\U0001f200-\U0001f2ff\U00020000-\U0003ffff"
 )
+LATER_BYTES = bytes(range(0x80, 0xC0))  # of a character in UTF-8; the first is never one of these
 _BEFORE_SPACE = re.compile(r"(?<=\S)(?=\s)")  # GPT-2's pieces end here, whatever comes after
 
 Merge = tuple[str, str]  # two tokens in the byte alphabet
@@ -42,31 +43,55 @@ def learn_merges(texts: Sequence[str], size: int, *, merge_cjk: bool = False) ->
     Args:
         size: how many ids there may be, the 256 bytes and end-of-text included.
         merge_cjk: whether a token may reach from a character of Chinese, Japanese or Korean into
-            the next one. Otherwise such a character is one token or several, in every text: no
-            piece to learn from has two, and no merge joins a part of one character to another.
+            the next one. Otherwise such a character is one token or several, in every text.
 
     Raises ImportError without the package tokenizers.
     """
     package("Learning byte pairs needs the package tokenizers")
-    most = sum(len(text.encode("utf-8")) for text in texts)  # a merge takes away a token
-    wanted = asked = min(size - FEWEST_IDS, most)
+    most = sum(len(text.encode("utf-8")) for text in texts)  # each merge takes away a token
+    count = min(size - FEWEST_IDS, most)
+    if merge_cjk:
+        return _most_frequent_pairs(texts, count)
+    characters: set[str] = set().union(*texts)
+    alone: set[str] = set()
     while True:
-        learned = _most_frequent_pairs(texts, asked, merge_cjk)
-        kept = learned if merge_cjk else list(_within_characters(learned))
-        if len(kept) >= wanted or len(learned) < asked:
-            return kept[:wanted]
-        asked *= 2
+        merges = _most_frequent_pairs(texts, count, f"[{CJK}{''.join(sorted(alone))}]")
+        tails, heads = _cut_by(merges)
+        cut = {c for c in characters if c.encode().endswith(tails) or c.encode().startswith(heads)}
+        if not cut:
+            return merges
+        alone |= cut
 
 
-def _most_frequent_pairs(texts: Sequence[str], count: int, merge_cjk: bool) -> list[Merge]:
+def _cut_by(merges: Sequence[Merge]) -> tuple[tuple[bytes, ...], tuple[bytes, ...]]:
+    """What tokens of several characters have of one that they cut, if it may be Chinese elsewhere.
+
+    Returns its last bytes, where a token begins within it, and its first ones, where a token ends
+    within it. í ends in the byte AD and д begins with D0. A token "AD D0" would reach across the
+    border in 中д, too, since 中 is E4 B8 AD. A space and D0 is harmless: nothing Chinese has D0.
+    """
+    alphabet = byte_alphabet()
+    some = map(chr, range(0, 0x40000, 16))  # one of all that differ in the last four bits only
+    begun = {c.encode()[:-n] for c in re.findall(f"[{CJK}]", "".join(some)) for n in (1, 2, 3)}
+    tails, heads = set(), set()
+    for left, right in merges:
+        token = b"".join(alphabet[char] for char in left + right)
+        to_last = token.rstrip(LATER_BYTES)  # up to where its last character begins
+        if len(to_last) > 1:
+            tails.add(token[: -len(token.lstrip(LATER_BYTES))])
+            heads.add(token[len(to_last) - 1 :])
+    return tuple(tails - {b""}), tuple(heads & begun)
+
+
+def _most_frequent_pairs(texts: Sequence[str], count: int, alone: str | None = None) -> list[Merge]:
+    """The first merges of a text that is cut as GPT-2 does, and at each character `alone`."""
     from tokenizers import Regex, Tokenizer, models, pre_tokenizers, trainers
 
     split, alphabet = pre_tokenizers.Split, list(byte_alphabet())
-    cuts = [SHORT_PIECES] if merge_cjk else [SHORT_PIECES, CJK]
-    steps = [split(Regex(pattern), "isolated") for pattern in cuts]
+    cuts = [split(Regex(each), "isolated") for each in (SHORT_PIECES, alone) if each]
     to_bytes = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)
     tokenizer = Tokenizer(models.BPE())
-    tokenizer.pre_tokenizer = pre_tokenizers.Sequence([*steps, to_bytes])
+    tokenizer.pre_tokenizer = pre_tokenizers.Sequence([*cuts, to_bytes])
     trainer = trainers.BpeTrainer(
         vocab_size=len(alphabet) + count,
         min_frequency=2,
@@ -87,28 +112,6 @@ def _parts(text: str, size: int = 2**16) -> Iterator[str]:
         end = border.start() if border else len(text)
         yield text[begin:end]
         begin = end
-
-
-def _within_characters(merges: Sequence[Merge]) -> Iterator[Merge]:
-    """Without those that join a part of one character to another character, and what needs them."""
-    alphabet = byte_alphabet()
-    made: set[str] = {*alphabet}
-    for left, right in merges:
-        product = b"".join(alphabet[char] for char in left + right)
-        if left in made and right in made and not _cuts_a_character(product):
-            made.add(left + right)
-            yield left, right
-
-
-def _cuts_a_character(token: bytes) -> bool:
-    """Whether bytes of several characters meet in a token, and not all of each."""
-    if not any(byte & 0xC0 != 0x80 for byte in token[1:]):  # no second character begins
-        return False
-    try:
-        token.decode("utf-8")
-    except UnicodeDecodeError:
-        return True
-    return False
 
 
 def ids_of(merges: Sequence[Merge] = ()) -> dict[str, int]:
