@@ -144,7 +144,7 @@ def _new(folder: Path, given: Mapping[str, Any], held: ExitStack | None) -> Run:
         held.enter_context(alone_in(folder))
     _check_vacant(folder)  # once more: another run may have begun and ended meanwhile
     if source is None:
-        _write_merges(folder, merges)
+        _write_merges(folder, merges, settings.vocab_size)
     else:
         _copy_vocabulary(folder, source, generation_config=settings.vocab_from is None)
     _keep_texts(folder, texts, corpus.source_key(tokenizer, settings.special, *files))
@@ -219,15 +219,7 @@ def _learned_merges(settings: Settings, files: tuple[list[Path], list[Path]]) ->
     """The byte pairs of --vocab-size, from the text that is not held out; none without it."""
     if (size := settings.vocab_size) is None:
         return []
-    merges = learn_merges(_training_parts(files, settings), size, merge_cjk=settings.merge_cjk)
-    if (found := FEWEST_IDS + len(merges)) < size:
-        warnings.warn(
-            f"--vocab-size {size}: the vocabulary has {found} ids, {len(merges)} of them learned; "
-            "no further pair occurs twice in the text.",
-            UserWarning,
-            stacklevel=2,
-        )
-    return merges
+    return learn_merges(_training_parts(files, settings), size, merge_cjk=settings.merge_cjk)
 
 
 def _training_parts(files: tuple[list[Path], list[Path]], settings: Settings) -> list[str]:
@@ -236,7 +228,15 @@ def _training_parts(files: tuple[list[Path], list[Path]], settings: Settings) ->
     return corpus.text_before_tail(files[0], settings.val_fraction, cut_at)
 
 
-def _write_merges(folder: Path, merges: list[Merge]) -> None:
+def _write_merges(folder: Path, merges: list[Merge], asked: int | None) -> None:
+    """Write a vocabulary of these merges, and warn where it has fewer ids than were `asked` for."""
+    if asked is not None and (found := FEWEST_IDS + len(merges)) < asked:
+        warnings.warn(
+            f"--vocab-size {asked}: the vocabulary has {found} ids, {len(merges)} of them learned; "
+            "no further pair occurs twice in the text.",
+            UserWarning,
+            stacklevel=2,
+        )
     with replacing(folder / "vocab.json", folder / "merges.txt") as (vocab_path, merges_path):
         vocab = json.dumps(ids_of(merges), ensure_ascii=False)
         lines = ["#version: 0.2", *(f"{left} {right}" for left, right in merges), ""]
