@@ -90,6 +90,24 @@ def read_ids(
     return read
 
 
+def text_before_tail(files: Sequence[Path], fraction: float, cut_at: str | None) -> list[str]:
+    """The texts of all files without the last `fraction` of their characters; none is empty.
+
+    A text is cut in two wherever `cut_at` stands, which belongs to neither part.
+
+    Raises ValueError for a file that `read_text` refuses.
+    """
+    whole = [read_text(file) for file in files]
+    parts = [part for text in whole for part in (text.split(cut_at) if cut_at else [text])]
+    left = sum(map(len, parts))
+    left -= round(left * fraction)
+    kept = []
+    for part in parts:
+        kept.append(part[:left])
+        left -= len(kept[-1])
+    return list(filter(None, kept))
+
+
 def source_key(tokenizer: TextTokenizer, special: bool, *groups: Sequence[Path]) -> str:
     """A fingerprint of what `read_ids` makes ids from: the vocabulary and the bytes of all files.
 

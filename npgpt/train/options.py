@@ -17,6 +17,7 @@ from typing import Any, get_args, get_type_hints
 
 from npgpt import cli
 from npgpt.models.gpt2.config import PRESETS as GPT2_PRESETS
+from npgpt.text.learning import FEWEST_IDS
 from npgpt.train.optim import OPTIMIZERS
 from npgpt.train.steps import Recipe
 
@@ -103,6 +104,10 @@ class Settings:
     vocab_from: str | None = _model(
         None, "a folder with vocabulary files (one id per byte)", metavar="FOLDER"
     )
+    vocab_size: int | None = _model(
+        None, "or learn byte pairs from --data, for so many ids in all", FEWEST_IDS
+    )
+    merge_cjk: bool = _model(False, "learn pairs across Chinese, Japanese, Korean characters, too")
     init: str | None = _model(
         None, "fine-tune this: a folder, weights/NAME, or a hub id", metavar="MODEL"
     )
@@ -165,6 +170,9 @@ def new_settings(given: Mapping[str, Any]) -> Settings:
     sizes = [option_of(name) for name in ("preset", "n_layer", "n_head", "n_embd") if name in given]
     if "init" in given and sizes:
         raise ValueError(f"--init brings the model's sizes, so it does not go with {sizes[0]}.")
+    brought = [option_of(name) for name in ("init", "vocab_from") if name in given]
+    if "vocab_size" in given and brought:
+        raise ValueError(f"{brought[0]} brings a vocabulary, so it does not go with --vocab-size.")
     if given.get("val") and "val_fraction" in given:
         raise ValueError("give either --val or --val-fraction, not both.")
     check_ranges(given)
@@ -241,6 +249,8 @@ def _warn_of_idle(settings: Settings, given: Mapping[str, Any], finished: bool =
     idle: dict[str, list[str]] = {}  # why, and which
     if given.keys() >= {"n_layer", "n_head", "n_embd", "context"}:
         idle["every size is given"] = ["preset"]
+    if settings.vocab_size is None:
+        idle["no byte pairs are learned"] = ["merge_cjk"]
     if settings.sample_every == 0:
         idle["no samples are written"] = ["sample_prompt"]
     if settings.val is None and settings.val_fraction == 0:

@@ -28,20 +28,21 @@ from npgpt.models.gpt2.config import GPT2Config, init_params
 from npgpt.models.gpt2.model import GPT2
 from npgpt.models.llama.model import Llama
 from npgpt.text import corpus
-from npgpt.text.byte_pairs import byte_alphabet
-from npgpt.text.tokenizer import (
-    TextTokenizer,
-    Tokenizer,
-    load_tokenizer,
-    tokenizer_from_folder,
+from npgpt.text.learning import (
+    END_OF_TEXT,
+    FEWEST_IDS,
+    Merge,
+    ids_of,
+    learn_merges,
+    tokenizer_of,
 )
+from npgpt.text.tokenizer import TextTokenizer, load_tokenizer, tokenizer_from_folder
 from npgpt.train import windows
 from npgpt.train.log import LOG
 from npgpt.train.optim import Moments, new_adamw_state, new_muon_state
 from npgpt.train.options import Settings, new_settings, resumed_settings
 from npgpt.train.state import STATE, State, export_model, load_state, save_state
 
-END_OF_TEXT = "<|endoftext|>"
 IDS = "ids.safetensors"  # the run's token ids
 INIT_STREAM = 0  # keeps these draws apart from others with the same seed
 
@@ -121,8 +122,9 @@ def _check_vacant(folder: Path) -> None:
 def _new(folder: Path, given: Mapping[str, Any], held: ExitStack | None) -> Run:
     settings = new_settings(given)
     model = None if settings.init is None else _initial_model(settings, settings.init)
-    source = settings.vocab_from or settings.init
-    tokenizer = byte_tokenizer() if source is None else load_tokenizer(source)
+    source, files = settings.vocab_from or settings.init, _files(settings)
+    merges = _learned_merges(settings, files)
+    tokenizer = tokenizer_of(merges) if source is None else load_tokenizer(source)
     if settings.special and not tokenizer.special_tokens_set:
         warnings.warn(
             "--special has no effect: the vocabulary has no such tokens.", UserWarning, stacklevel=2
@@ -135,14 +137,16 @@ def _new(folder: Path, given: Mapping[str, Any], held: ExitStack | None) -> Run:
         raise ValueError(
             f"--context {settings.context} exceeds the model's {model.context} positions."
         )
-    files = _files(settings)
     texts = _read_texts(files, settings, tokenizer, end_of_text)
     _check_texts(texts, settings, model.rows)
     folder.mkdir(parents=True, exist_ok=True)
     if held is not None:
         held.enter_context(alone_in(folder))
     _check_vacant(folder)  # once more: another run may have begun and ended meanwhile
-    write_vocabulary(folder, source, generation_config=settings.vocab_from is None)
+    if source is None:
+        _write_merges(folder, merges, settings.vocab_size)
+    else:
+        _copy_vocabulary(folder, source, generation_config=settings.vocab_from is None)
     _keep_texts(folder, texts, corpus.source_key(tokenizer, settings.special, *files))
     new_state = new_muon_state if settings.optimizer == "muon" else new_adamw_state
     data, optimizer = corpus.ids_key(*texts), new_state(model.params)
@@ -212,26 +216,40 @@ def _gpt2_dropout(settings: Settings) -> dict[str, Any]:
     return dict.fromkeys(("embd_pdrop", "attn_pdrop", "resid_pdrop"), settings.dropout)
 
 
-def byte_tokenizer() -> Tokenizer:
-    """One id per byte, and end-of-text."""
-    return Tokenizer(
-        "bytes",
-        mergeable_ranks={bytes([b]): b for b in range(256)},
-        special_tokens={END_OF_TEXT: 256},
-    )
+def _learned_merges(settings: Settings, files: tuple[list[Path], list[Path]]) -> list[Merge]:
+    """The byte pairs of --vocab-size, from the text that is not held out; none without it."""
+    if (size := settings.vocab_size) is None:
+        return []
+    return learn_merges(_training_parts(files, settings), size, merge_cjk=settings.merge_cjk)
 
 
-def write_vocabulary(folder: Path, source: str | None, *, generation_config: bool = False) -> None:
-    """Copy the vocabulary files of the model `source`, or write those of `byte_tokenizer`.
+def _training_parts(files: tuple[list[Path], list[Path]], settings: Settings) -> list[str]:
+    """What a vocabulary is learned from."""
+    cut_at = END_OF_TEXT if settings.special else None
+    return corpus.text_before_tail(files[0], settings.val_fraction, cut_at)
+
+
+def _write_merges(folder: Path, merges: list[Merge], asked: int | None) -> None:
+    """Write a vocabulary of these merges, and warn where it has fewer ids than were `asked` for."""
+    if asked is not None and (found := FEWEST_IDS + len(merges)) < asked:
+        warnings.warn(
+            f"--vocab-size {asked}: the vocabulary has {found} ids, {len(merges)} of them learned; "
+            "no further pair occurs twice in the text.",
+            UserWarning,
+            stacklevel=2,
+        )
+    with replacing(folder / "vocab.json", folder / "merges.txt") as (vocab_path, merges_path):
+        vocab = json.dumps(ids_of(merges), ensure_ascii=False)
+        lines = ["#version: 0.2", *(f"{left} {right}" for left, right in merges), ""]
+        vocab_path.write_text(vocab, encoding="utf-8")
+        merges_path.write_text("\n".join(lines), encoding="utf-8", newline="\n")
+
+
+def _copy_vocabulary(folder: Path, source: str, *, generation_config: bool) -> None:
+    """Copy the vocabulary files of the model `source`.
 
     `generation_config`: copy that file too, whose ids are those of the vocabulary.
     """
-    if source is None:
-        vocab = {char: byte[0] for char, byte in byte_alphabet().items()} | {END_OF_TEXT: 256}
-        with replacing(folder / "vocab.json", folder / "merges.txt") as (vocab_path, merges_path):
-            vocab_path.write_text(json.dumps(vocab, ensure_ascii=False), encoding="utf-8")
-            merges_path.write_text("#version: 0.2\n", encoding="utf-8")
-        return
     found = companions(find_model(source, files=("tokenizer",))) or {}
     for name, data in found.items():
         if name != GENERATION_CONFIG or generation_config:
@@ -269,7 +287,13 @@ def _read_texts(
     )
     if files[1]:
         return Texts(ids, held_out)
-    return Texts(*windows.split_tail(ids, settings.val_fraction))
+    if settings.vocab_size is None:
+        return Texts(*windows.split_tail(ids, settings.val_fraction))
+    # Nothing is held out that the vocabulary was learned from.
+    learned = sum(len(part.encode("utf-8")) for part in _training_parts(files, settings))
+    sizes = corpus.token_sizes(tokenizer, max(tokenizer.bytes_of) + 1)[ids]
+    kept = np.searchsorted(np.cumsum(sizes) - sizes, learned, side="right")
+    return Texts(ids[:kept], ids[kept:])
 
 
 def _check_texts(texts: Texts, settings: Settings, V: int) -> None:

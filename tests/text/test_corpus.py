@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 from npgpt.text import corpus as data
+from npgpt.text.learning import tokenizer_of
 from npgpt.text.tokenizer import Tokenizer
-from npgpt.train.setup import byte_tokenizer
 
 TEXT = "the cat sat – on the mat\r\n"
 IDS = list(TEXT.encode())
@@ -67,10 +67,10 @@ def test_files_that_are_no_text_are_refused(file):
 def test_every_byte_becomes_an_id_and_texts_stand_between_marks(file):
     other = file.with_name("other.txt")
     other.write_text("<|endoftext|>", encoding="utf-8")
-    ids = data.read_ids([file, other], byte_tokenizer(), end_of_text=256)
+    ids = data.read_ids([file, other], tokenizer_of(), end_of_text=256)
     assert ids.tolist() == [256, *IDS, 256, *b"<|endoftext|>", 256]
     assert ids.dtype == np.uint16
-    special = data.read_ids([other], byte_tokenizer(), end_of_text=None, special=True)
+    special = data.read_ids([other], tokenizer_of(), end_of_text=None, special=True)
     assert special.tolist() == [256]
 
 
@@ -88,8 +88,8 @@ def test_a_text_that_the_vocabulary_cannot_write_is_named(file):
 
 
 def test_nothing_is_left_beside_the_texts(file):
-    data.read_ids([file], byte_tokenizer())
-    data.source_key(byte_tokenizer(), False, [file])
+    data.read_ids([file], tokenizer_of())
+    data.source_key(tokenizer_of(), False, [file])
     assert list(file.parent.iterdir()) == [file]
 
 
@@ -102,17 +102,17 @@ def test_whatever_decides_about_ids_changes_their_source(file):
         for specials in ({}, {"cat": 300})
     ]
     sources: list[tuple[Any, ...]] = [
-        (byte_tokenizer(), False, [file]),
-        (byte_tokenizer(), True, [file]),
-        (byte_tokenizer(), False, [other]),  # as new, as long, no date
-        (byte_tokenizer(), False, [file, other]),
-        (byte_tokenizer(), False, [file], [other]),
+        (tokenizer_of(), False, [file]),
+        (tokenizer_of(), True, [file]),
+        (tokenizer_of(), False, [other]),  # as new, as long, no date
+        (tokenizer_of(), False, [file, other]),
+        (tokenizer_of(), False, [file], [other]),
         *((vocabulary, False, [file]) for vocabulary in vocabularies),
     ]
     keys = [data.source_key(*source) for source in sources]
     assert len(set(keys)) == len(keys)
     moved = file.rename(file.with_name("moved.txt"))
-    assert data.source_key(byte_tokenizer(), False, [moved]) == keys[0]
+    assert data.source_key(tokenizer_of(), False, [moved]) == keys[0]
 
 
 def test_the_fingerprint_tells_texts_and_their_border_apart():

@@ -251,6 +251,7 @@ def test_a_preset_gives_the_sizes_that_are_not_given():
         ("--val-fraction 0 --eval-every 1 --eval-batches 2", ["--eval-every", "--eval-batches"]),
         ("--warmup 9 --min-lr 1e-9", ["--min-lr"]),
         ("--preset nano", ["--preset"]),
+        ("--merge-cjk", ["--merge-cjk"]),
         ("--eval-every 1 --sample-prompt The --min-lr 1e-9 --special", []),
     ],
 )

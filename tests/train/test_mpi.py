@@ -69,6 +69,16 @@ def test_ranks_resume_together_and_not_in_another_number(mpiexec, tmp_path, caps
     assert losses(out) == losses(whole)
 
 
+def test_the_first_rank_learns_the_vocabulary_of_all(mpiexec, tokenizers, tmp_path):
+    common = ("--data", write_story(tmp_path), *SIZE, "--sample-every", 0, "--vocab-size", 300)
+    assert run(*common, "--out", tmp_path / "one", "--batch-size", 6, "--steps", 1) == 0
+    shared = mpiexec(*common, "--out", tmp_path / "two", "--batch-size", 3, "--steps", 1)
+    assert shared.returncode == 0, shared.stderr
+    for name in ("vocab.json", "merges.txt"):
+        assert (tmp_path / "two" / name).read_bytes() == (tmp_path / "one" / name).read_bytes()
+    np.testing.assert_allclose(losses(tmp_path / "two"), losses(tmp_path / "one"), rtol=1e-4)
+
+
 def test_bad_input_is_said_once_and_ends_all_ranks(mpiexec, tmp_path):
     failed = mpiexec("--data", tmp_path / "none.txt", "--out", tmp_path / "run")
     assert failed.returncode == 2
