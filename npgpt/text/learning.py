@@ -1,7 +1,7 @@
 """A vocabulary of GPT-2's kind, learned from texts: byte pairs, through the package tokenizers.
 
 Joining the most frequent pair of tokens, again and again, is the package's work. What is decided
-here is where a text is cut first, which pairs are kept, and which token has which id.
+here is where a text is cut first, and which token has which id.
 """
 
 from __future__ import annotations
@@ -43,7 +43,8 @@ def learn_merges(texts: Sequence[str], size: int, *, merge_cjk: bool = False) ->
     Args:
         size: how many ids there may be, the 256 bytes and end-of-text included.
         merge_cjk: whether a token may reach from a character of Chinese, Japanese or Korean into
-            the next one. Otherwise such a character is one token or several, in every text.
+            the next one. Otherwise such a character is one token or several, in every text; for
+            that a few letters of other scripts may have to stand alone, see `_cut_by`.
 
     Raises ImportError without the package tokenizers.
     """
@@ -58,7 +59,7 @@ def learn_merges(texts: Sequence[str], size: int, *, merge_cjk: bool = False) ->
         merges = _most_frequent_pairs(texts, count, f"[{CJK}{''.join(sorted(alone))}]")
         tails, heads = _cut_by(merges)
         cut = {c for c in characters if c.encode().endswith(tails) or c.encode().startswith(heads)}
-        if not cut:
+        if cut <= alone:
             return merges
         alone |= cut
 
