@@ -47,7 +47,7 @@ def array_of(kind: Kind) -> Kind:
     """The kind of an array whose values are all of a kind."""
     return Kind(
         lambda v: isinstance(v, list) and all(map(kind.holds, v)),
-        f"an array, each of it {kind.says}",
+        f"an array in which each value is {kind.says}",
     )
 
 

@@ -37,7 +37,7 @@ Words = Annotated[
     list[list[int]],
     Kind(
         lambda v: array_of(array_of(AN_ID)).holds(v) and all(v),
-        "an array, each of it an array with the id of a token",
+        "an array in which each value is an array of at least one id",
     ),
 ]
 Decay = Annotated[

@@ -72,8 +72,8 @@ def read_log(folder: Path) -> list[dict[str, str]]:
             continue
         if number == 1 or not _are_row(values) or int(values[0]) <= last:
             raise ValueError(
-                f"{path}: line {number} is none of a run's log; mend it, or remove the file to go "
-                "on without its rows."
+                f"{path}: line {number} is not a row of a training log; mend it, or remove "
+                "the file to go on without its rows."
             )
         rows.append(dict(zip(COLUMNS, values, strict=True)))
         last = int(values[0])

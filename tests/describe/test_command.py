@@ -119,8 +119,14 @@ def test_configurations_of_a_bert_that_are_refused(refused, write_config, raw, s
         ({"encoder_attention_heads": 7}, "cannot be cut into encoder_attention_heads 7"),
         ({"tie_word_embeddings": "no"}, "tie_word_embeddings is 'no', but must be true or false."),
         ({"share_encoder_decoder_embeddings": 0}, "share_encoder_decoder_embeddings is 0, but"),
-        ({"bad_words_ids": 7}, "bad_words_ids is 7, but must be an array, each of it an array"),
-        ({"bad_words_ids": [7]}, "bad_words_ids is [7], but must be an array, each of it an array"),
+        (
+            {"bad_words_ids": 7},
+            "bad_words_ids is 7, but must be an array in which each value is an array",
+        ),
+        (
+            {"bad_words_ids": [7]},
+            "bad_words_ids is [7], but must be an array in which each value is an array",
+        ),
         ({"normalize_before": True}, "normalize_before is set"),
     ],
 )

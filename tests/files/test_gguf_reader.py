@@ -55,11 +55,19 @@ def test_alignments(tmp_path, alignment, shift) -> None:
         (
             "tokenizer.ggml.token_type",
             33,
-            "token_type is 33, but must be an array, each of it an integer",
+            "token_type is 33, but must be an array in which each value is an integer",
         ),
-        ("tokenizer.ggml.token_type", ["a"], "but must be an array, each of it an integer"),
-        ("tokenizer.ggml.tokens", [["a"], ["b"]], "but must be an array, each of it a text"),
-        ("tokenizer.ggml.tokens", [1] * 1000, "but must be an array, each of it a text"),
+        (
+            "tokenizer.ggml.token_type",
+            ["a"],
+            "but must be an array in which each value is an integer",
+        ),
+        (
+            "tokenizer.ggml.tokens",
+            [["a"], ["b"]],
+            "but must be an array in which each value is a text",
+        ),
+        ("tokenizer.ggml.tokens", [1] * 1000, "but must be an array in which each value is a text"),
         ("tokenizer.ggml.pre", [1], "tokenizer.ggml.pre is .*, but must be a text"),
         ("tokenizer.ggml.eos_token_id", "2", "eos_token_id is '2', but must be the id"),
         ("tokenizer.ggml.bos_token_id", True, "bos_token_id is True, but must be the id"),

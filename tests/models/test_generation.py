@@ -75,7 +75,10 @@ KINDS: dict[str, tuple[list[Any], str]] = {
         ("bos_token_id", "decoder_start_token_id", "forced_bos_token_id"),
         (["2", 2.0, [1], True], "the id of a token or null"),
     ),
-    "bad_words_ids": ([[], 3, [3], [[]]][1:], "an array, each of it an array with the id of a"),
+    "bad_words_ids": (
+        [[], 3, [3], [[]]][1:],
+        "an array in which each value is an array of at least one id",
+    ),
     "exponential_decay_length_penalty": (
         [5, [5], [5, 0], [-1, 1.2], [1.5, 1.2], [5, math.nan], [1, 2, 3], [1, 1e9]],
         f"an array of {COUNT} and {FACTOR}",

@@ -74,7 +74,7 @@ KINDS: dict[str, tuple[list[Any], dict[str, tuple[str, ...]]]] = {
         ["<pad>", 1.0, [1]],
         {"transformer": ("pad_token_id", "bos_token_id", "decoder_start_token_id")},
     ),
-    "but must be an array, each of it an array with the id of a token or null": (
+    "but must be an array in which each value is an array of at least one id or null": (
         [3, [3], [["a"]], [[]]],
         dict.fromkeys(CONFIGS, ("bad_words_ids",)),
     ),

@@ -88,7 +88,10 @@ def test_settings_that_nobody_knows_are_named(load) -> None:
     [
         ({"scores": None}, r"tokenizer\.ggml: scores is None, but must be an array"),
         ({"scores": [0.0]}, r"has 410 tokens, 410 of them different, but there are 1 scores and"),
-        ({"scores": [float("nan")] * 410}, "scores is .*, each of it a finite number"),
+        (
+            {"scores": [float("nan")] * 410},
+            "scores is .*, but must be an array in which each value is a finite number",
+        ),
         ({"token_type": None}, "token_type is None, but must be an array"),
         ({"tokens": ["a"] * 410}, "has 410 tokens, 1 of them different"),
         (

@@ -376,7 +376,10 @@ def test_the_split_pattern_that_a_gguf_file_names(tmp_path):
         ({"model": "bert"}, "tokenizer.ggml.model is 'bert', but npgpt reads 'gpt2', which is"),
         ({"model": None}, "tokenizer.ggml.model is None, but npgpt reads"),
         ({"pre": "qwen2"}, "tokenizer.ggml.pre is 'qwen2', but npgpt cuts a text as one of gpt-2"),
-        ({"tokens": 7}, "tokenizer.ggml.tokens is 7, but must be an array, each of it a text"),
+        (
+            {"tokens": 7},
+            "tokenizer.ggml.tokens is 7, but must be an array in which each value is a text",
+        ),
         ({"tokens": ["a", "a"]}, "has the same token twice"),
         ({"merges": ["a"]}, r"tokenizer\.ggml\.merges 0: \['a'\] is not a merge"),
         ({"merges": ["q q"]}, "merges 0: the merge 'q q' needs the token 'qq'"),

@@ -104,7 +104,7 @@ SETTINGS = r"state\.safetensors: 'settings'"
         ({"settings": {"special": 1}}, f"{SETTINGS}: special is 1, but must be true or false"),
         (
             {"settings": {"val": [1]}},
-            rf"{SETTINGS}: val is \[1\], but must be an array, each of it a text or null",
+            rf"{SETTINGS}: val is \[1\], but must be an array in which each value is a text or",
         ),
         ({"settings": {"colour": "red"}}, f"{SETTINGS}: unknown or missing: colour; resume the"),
         ({"settings": {"steps": 0}}, r"state\.safetensors: --steps must be at least 1, but is 0"),

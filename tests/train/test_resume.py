@@ -359,7 +359,7 @@ def test_a_log_that_is_none_is_refused_by_line(text, tmp_path, capsys, damage, l
     sound = log.read_bytes()
     log.write_bytes(damage(sound))
     assert run("--out", out, "--resume") == 2
-    assert f"log.csv: line {line} is none of a run's log" in capsys.readouterr().err
+    assert f"log.csv: line {line} is not a row of a training log" in capsys.readouterr().err
     log.unlink()
     assert run("--out", out, "--resume", *stop[2:]) == 0
 
