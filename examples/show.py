@@ -1,11 +1,14 @@
 """What the examples print with: headings, matrices side by side, and checks.
 
 A check prints a number as the article prints it and stops the script, with an AssertionError, where
-the digits differ. A script that imports this ends quietly at `| head` and at Ctrl-C.
+the digits differ. A script that imports this ends quietly at `| head` and at Ctrl-C, and speaks
+Chinese or English: `--lang zh` or `--lang en`, otherwise as the locale says.
 """
 
 from __future__ import annotations
 
+import argparse
+import locale
 import os
 import sys
 from collections.abc import Callable, Sequence
@@ -16,6 +19,29 @@ import numpy as np
 from npgpt.cli import EXIT_INTERRUPTED, left, reader_has_gone, width
 
 WIDTH = 98
+CHAPTERS = "〇一二三四五六七八九十"
+
+
+def language(argv: list[str]) -> str:
+    """ "zh" or "en": what `--lang` says, which is taken out of `argv`, otherwise the locale."""
+    parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
+    named = [os.environ.get(name) for name in ("LC_ALL", "LC_MESSAGES", "LANG")]
+    of_locale = next(filter(None, named), None) or locale.getlocale()[0] or "en"
+    chinese = of_locale.lower().startswith(("zh", "chinese"))
+    parser.add_argument("--lang", choices=("zh", "en"), default="zh" if chinese else "en")
+    known, argv[:] = parser.parse_known_args(argv)
+    return known.lang
+
+
+arguments = sys.argv[1:]
+LANGUAGE = language(arguments)
+sys.argv[1:] = arguments
+
+
+def say(english: str, chinese: str) -> str:
+    """The one of the two that this run speaks."""
+    return chinese if LANGUAGE == "zh" else english
+
 
 if hasattr(sys.stdout, "reconfigure"):
     # Chinese names and √, whatever the locale; a reader that has gone away shows at the next line.
@@ -34,9 +60,19 @@ sys.excepthook = end
 
 
 def heading(section: str, title: str) -> None:
-    """A line that says which section of the article follows."""
-    line = f"── {section} ── {title} "
+    """A line that says which section of the article follows: 7.3, in Chinese 七.3."""
+    line = f"── {say(section, in_chinese(section))} ── {title} "
     print(f"\n{line}{'─' * (WIDTH - width(line))}")
+
+
+def in_chinese(section: str) -> str:
+    """ "7.3 ②" -> "七.3 ②", "13" -> "十三"; what does not start with a number stays."""
+    chapter = section[: len(section) - len(section.lstrip("0123456789"))]
+    if not chapter:
+        return section
+    ten, one = divmod(int(chapter), 10)
+    number = CHAPTERS[one] if not ten else "十" + CHAPTERS[one] * bool(one)
+    return number + section[len(chapter) :]
 
 
 def check(what: str, value: float, printed: str, unit: str = "") -> None:
