@@ -122,7 +122,7 @@ def forward(ids, targets, w, config):                                   # ids [T
 def backward(ids, targets, kept, w):                                    # starts from dloss = 1
     blocks, ln_f, normed, head, probs = kept
     dw = {name: np.zeros_like(array) for name, array in w.items()}
-    dlogits = probs.copy()                                              # 7.5 p, but [T, V]
+    dlogits = probs.copy()                                              # 7.5 p everywhere [T, V]
     dlogits[np.arange(len(ids)), targets] -= 1                          # p - 1 at the target [T]
     dlogits /= len(ids)                                                 # 7.5 of the mean [T, V]
     dw[head] += dlogits.T @ normed                                      # 10.1 lm_head [V, d]
