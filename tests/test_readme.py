@@ -46,6 +46,7 @@ HELPERS = {  # examples that others import
     "word_rows.py",
     "number_words.py",
     "looking_across.py",
+    "held_against.py",
 }
 
 

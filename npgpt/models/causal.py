@@ -14,6 +14,7 @@ import numpy as np
 from npgpt.decoding import causal as decoding
 from npgpt.decoding.kv_cache import KVCache, Sizes, check_cache, new_cache
 from npgpt.models.common import Model, Observer, Params, Pass
+from npgpt.ops.cross_entropy import cross_entropy_backward, cross_entropy_forward
 from npgpt.ops.lm_head import lm_head_backward, lm_head_forward
 from npgpt.ops.lm_head_loss import lm_head_loss_backward, lm_head_loss_forward
 from npgpt.ops.lookup import check_ids, check_mask
@@ -123,15 +124,25 @@ class CausalLM(Model):
         attention_mask: Any = None,
         *,
         rng: np.random.Generator | None = None,
+        flash: bool = True,
     ) -> tuple[np.floating, Params]:
         """Mean loss in nats over all targets that are not -100, and every parameter's gradient.
+
+        Two operations stand for several that would write large tables: `flash_attention` for the
+        six steps, `lm_head_loss` for `lm_head` and `cross_entropy`. `flash=False` takes the latter:
+        slower, with more memory, and the same numbers up to rounding.
 
         Args:
             ids: [T] or [B, T].
             targets: like ids, already shifted: targets[t] is the token that follows ids[t].
             attention_mask, rng: see `forward`.
+            flash: False runs each operation by itself.
         """
         targets = check_ids(targets, "targets")
+        if not flash:
+            out = self.forward(ids, attention_mask, rng=rng)
+            loss, saved_entropy = cross_entropy_forward(out.logits, targets)
+            return loss, self.backward(cross_entropy_backward(1.0, saved_entropy), out.saved)
         x, saved = self._read(ids, attention_mask, Pass(rng, flash=True))
         loss, saved_loss = lm_head_loss_forward(x, targets, self.params[self.head])
         return loss, self._read_backward(*lm_head_loss_backward(1.0, saved_loss), saved, Pass())

@@ -124,6 +124,11 @@ NUMBERS: dict[str, tuple[str, ...]] = {
         "layers · 2 · T · d = 2 · 2 · 5 · 8 = 160",
         "1.4e-2 on a scale of 155, relative 8.9e-5",
     ),
+    "one_page": (
+        "42 tokens, loss 5.7175",
+        *("npgpt: loss and logits at most ", "npgpt: all 148 gradients at most "),
+        "transformers: has no random model",
+    ),
     "three_routes": (
         *("encoder-only (BERT)", "decoder-only (GPT)", "encoder-decoder: decoder"),
         "[MASK]  ■ ■ ■ ■ ■ ■   sat     3.01      cat     ■ ■ ■ · · ·   sat     2.79",

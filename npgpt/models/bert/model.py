@@ -314,6 +314,7 @@ class BERT(Model):
         token_type_ids: Any = None,
         *,
         rng: np.random.Generator | None = None,
+        flash: bool = True,
     ) -> tuple[np.floating, Params]:
         """Mean loss in nats over all targets that are not -100, and every parameter's gradient.
 
@@ -324,13 +325,14 @@ class BERT(Model):
             ids: [T] or [B, T], some of them masked.
             targets: like ids: the token that is asked for, or -100.
             attention_mask, token_type_ids, rng: see `forward`.
+            flash: attention in one operation; False: in six steps, with the same numbers.
 
         Raises:
             ValueError: as `forward`; targets that do not fit; a model without an MLM head.
         """
         self._need_mlm_head()
         targets = check_ids(targets, "targets")
-        run = Pass(rng, flash=True)
+        run = Pass(rng, flash=flash)
         x, embeddings, layers = self._trunk(ids, attention_mask, token_type_ids, run)
         check_targets((*x.shape[:-1], len(self.params[WORDS])), targets, IGNORE_INDEX)
         asked = targets != IGNORE_INDEX

@@ -205,6 +205,7 @@ class Transformer(Model):
         *,
         label_smoothing: float = 0.0,
         rng: np.random.Generator | None = None,
+        flash: bool = True,
     ) -> tuple[np.floating, Params]:
         """Mean loss in nats over all targets that are not -100, and every parameter's gradient.
 
@@ -216,13 +217,14 @@ class Transformer(Model):
             targets: [T] or [B, T], what to write, with its end-of-text; -100 for padding behind it.
             attention_mask, rng: see `forward`.
             label_smoothing: see `npgpt.ops.label_smoothing`; the paper's is 0.1.
+            flash: as in `forward`; False: attention in six steps, with the same numbers.
         """
         label_smoothing = real_number("label_smoothing", label_smoothing)
         targets = check_ids(targets, "targets")
         rows = len(self.params[self.config.head_table])
         check_targets((*targets.shape, rows), targets, IGNORE_INDEX)
         logits, saved = self.forward(
-            input_ids, self.shifted_right(targets), attention_mask, rng=rng, flash=True
+            input_ids, self.shifted_right(targets), attention_mask, rng=rng, flash=flash
         )
         loss, saved_loss = label_smoothing_forward(logits, targets, smoothing=label_smoothing)
         return loss, self.backward(label_smoothing_backward(1.0, saved_loss), saved)
