@@ -56,10 +56,18 @@ NUMBERS: dict[str, tuple[str, ...]] = {
         *("dP = dout Vᵀ", "dV = Pᵀ dout", "dS = dscaled / √d", "dQ = dS K", "dK = dSᵀ Q"),
         *("dW_Q = xᵀ dQ", "dW_K = xᵀ dK", "dW_V = xᵀ dV", "dx = dQ W_Qᵀ + dK W_Kᵀ + dV W_Vᵀ"),
         "t2    0.274  0.274  0.452    1  0  1    0.726      0.075  -0.199   0.124",
+        *("so ± p (1 - p), as in 7.4", "t2 would look away from t1"),
     ),
     "ch07_flash_attention": (
         "the same output as with the whole table",
         *("dq: largest", "dk: largest", "dv: largest"),
+        "six steps  T = 1024    1,048,576",
+        "in tiles   T = 1024        1,024",
+        *(
+            "twice the text: 4 times",
+            "twice the text: 2 times",
+            "one table alone would take 8.4 MB",
+        ),
     ),
     "ch07_heads": (
         *("590,592", "2,362,368", "0.59 M", "1.2 MFLOPs"),
@@ -82,9 +90,21 @@ NUMBERS: dict[str, tuple[str, ...]] = {
         "changed: · · ■",
         "42 predictions from one pass",
         "a different last token changes no logit before it",
-        "6 of 6 right, loss 0.00",
+        *("6 of 6 right, loss 0.00", "0 of 6 right, loss 9.27"),
+        *("t2 gets the same", "t2 notices", "five tokens in 20 orders: the sixth gets the same"),
+    ),
+    "ch07_query_and_key": (
+        "t0    2  0  1    4  0  3",
+        *(
+            "x xᵀ is symmetric",
+            "S is not: t0 scores t2 with 3, t2 scores t0 with 1",
+            "it finds cat",
+        ),
     ),
     "ch07_scaling": (
+        "q · k         -4    -2     0     2     4",
+        "cases          16    64    96    64    16",
+        "1, 2, 3, 4 terms: variance 1, 2, 3, 4",
         *("1.99", "8.01", "11.33", "32.01", "1.00"),
         *("0.99995", "0.00005", "0.88", "0.71", "0.29", "0.21"),
     ),
