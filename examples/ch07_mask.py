@@ -141,7 +141,7 @@ def looking_ahead() -> None:
                 f"the copier {name}: {right.sum()} of {T} right, loss {loss:.2f}",
                 f"抄答案的，{name}：{T} 个对了 {right.sum()} 个，loss {loss:.2f}",
             ),
-            right.sum() == expected,
+            right.sum() == expected and (loss < 0.01) == (expected == T),
         )
 
 

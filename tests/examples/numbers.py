@@ -74,12 +74,22 @@ NUMBERS: dict[str, tuple[str, ...]] = {
         *("12,582,912", "25,165,824 bytes", "24 MiB", "301,989,888 bytes", "288 MiB"),
         "12 projections [768, 64] of the whole x",
         "W_V W_O folds into one matrix",
-        "c_attn [768, 2304] = [768, 2304]",
+        "c_attn [768, 2304] = [W_Q | W_K | W_V] = [768, 2304]",
+        *(f"{name} of the model = x W_{name}, cut" for name in "QKV"),
+        "1,610,612,736",
+    ),
+    "ch07_gqa": (
+        *("W_K  k_proj  [4096, 1024]      4,194,304", "weight tables that change ■ ■ · ·"),
+        "the gradient of a shared head is the sum of its copies' gradients",
     ),
     "ch07_heads_of_a_model": (
         "of 144 heads put most of their weight on the first token",
-        "144 heads change it by less than 1 %",
+        "A head that looks at all tokens alike gives it 0.10.",
         "head 1 a copy of head 0: their gradients are equal",
+    ),
+    "ch07_heads_switched_off": (
+        "144 heads change it by less than 1 %",
+        "switching off head 1 of block 0 takes away its P V W_O, and nothing else",
     ),
     "ch07_heatmap": (
         "12 blocks x 12 heads = 144 weight tables",
