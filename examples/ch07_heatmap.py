@@ -108,16 +108,16 @@ def main(argv: Sequence[str]) -> int:
     claim(say("each row sums to 1", "每行和为 1"), np.allclose(tables.sum(axis=-1), 1, atol=1e-5))
 
     n, h, weight = previous_token_head(tables)
-    chosen = [(n, h, say(f"previous token, {weight:.2f}", f"看上一个 token，{weight:.2f}"))]
+    chosen = [(n, h, f"previous token, {weight:.2f}", f"看上一个 token，{weight:.2f}")]
     i, j = (word_position(tokenizer, ids, word) for word in (args.looks, args.to))
     if i is not None and j is not None:
         n, h, weight = head_from_to(tables, i, j)
         seen = f"{args.looks} looks at {args.to}, {weight:.2f}"
-        chosen.append((n, h, say(seen, f"{args.looks} 看 {args.to}，{weight:.2f}")))
+        chosen.append((n, h, seen, f"{args.looks} 看 {args.to}，{weight:.2f}"))
     if args.layer is not None or args.head is not None:
-        chosen = [(args.layer or 0, args.head or 0, say("as asked for", "指定的头"))]
-    for n, h, what in chosen:
-        heading("7.1", say(f"block {n} head {h}: {what}", f"第 {n} 层第 {h} 头：{what}"))
+        chosen = [(args.layer or 0, args.head or 0, "as asked for", "指定的头")]
+    for n, h, english, chinese in chosen:
+        heading("7.1", say(f"block {n} head {h}: {english}", f"第 {n} 层第 {h} 头：{chinese}"))
         print(attention_table(tables[n, h], names, T - 1 if i is None else i, WIDTH))
     if name == "weights/tales" and args.text == SENTENCE:
         heading("7.1", say("the token before, not only one nearby", "看的是上一个，不只是附近的"))
@@ -133,7 +133,7 @@ def main(argv: Sequence[str]) -> int:
     if args.out is not None:
         draw(
             args.out,
-            [(f"block {n} head {h}\n{what}", tables[n, h]) for n, h, what in chosen],
+            [(f"block {n} head {h}\n{what}", tables[n, h]) for n, h, what, _ in chosen],
             names,
         )
     return 0
