@@ -33,7 +33,7 @@ HELPERS |= {"number_words", "looking_across", "held_against"}
 # In test_bert.py and test_translation.py.
 APART = {"sentence_similarity", "train_bert", "train_translation"}
 BENCHMARK = {"benchmark", "benchmark_work", "benchmark_growth"}
-LONGER = {"one_page": 171, **dict.fromkeys(BENCHMARK, 200)}
+LONGER = {"one_page": 170, **dict.fromkeys(BENCHMARK, 200)}
 SCRIPTS = sorted(
     path.stem for path in EXAMPLES.glob("*.py") if path.stem not in HELPERS | APART | BENCHMARK
 )
@@ -167,7 +167,7 @@ def test_the_default_is_what_there_is() -> None:
 @pytest.mark.parametrize("path", sorted(EXAMPLES.glob("*.py")), ids=lambda path: path.stem)
 def test_examples_are_short_and_need_nothing_else(path: Path) -> None:
     source = path.read_text(encoding="utf-8")
-    assert len(source.splitlines()) < LONGER.get(path.stem, 120)
+    assert len(source.splitlines()) <= LONGER.get(path.stem, 160)
     assert source.startswith('"""')
     siblings = {each.stem for each in EXAMPLES.glob("*.py")}
     for found in imports_of(source, ""):
