@@ -17,6 +17,7 @@ from npgpt.ops.softmax import softmax_backward, softmax_forward
 heading("7.4", "standard deviation of q · k for random q and k: a sum of d products is √d wide")
 PAIRS, CHUNK = 40_000, 5_000
 rng = np.random.default_rng(0)
+MEASURED: dict[int, tuple[float, float]] = {}  # d -> standard deviation before and after
 print(f"  {'d':>6} {'√d':>8} {'± error':>9} {'measured':>10} {'article':>9} {'after / √d':>12}")
 for d, article in ((4, 1.99), (64, 8.01), (128, 11.33), (1024, 32.01)):
     root = math.sqrt(d)
@@ -26,6 +27,7 @@ for d, article in ((4, 1.99), (64, 8.01), (128, 11.33), (1024, 32.01)):
         scores.append(scores_forward(q, k)[0])
     measured = float(np.std(scores))
     scaled = float(np.std(scale_forward(np.array(scores), divisor=root)[0]))
+    MEASURED[d] = measured, scaled
     error = root * math.sqrt((2 + 6 / d) / PAIRS) / 2  # the products have heavier tails at small d
     print(f"  {d:6} {root:8.2f} {error:9.2f} {measured:10.2f} {article:9.2f} {scaled:12.2f}")
     if not max(abs(measured - root), abs(article - root)) < 4 * error or round(scaled, 2) != 1.00:
