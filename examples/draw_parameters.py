@@ -13,7 +13,6 @@ from npgpt.describe.gpt2 import LINES
 from npgpt.describe.tables import Line, parameter_lines, total_of
 from npgpt.models.gpt2.config import GPT2Config
 from npgpt.models.gpt2.config import param_shapes as gpt2_shapes
-from npgpt.models.llama.config import LlamaConfig
 from npgpt.models.llama.config import param_shapes as llama_shapes
 
 Bar = tuple[str, list[float]]  # name and size of a model, shares of its five parts
@@ -35,7 +34,6 @@ def bars(opened: Opened) -> list[Bar]:
         parts = ("wte", "wpe", "attention", "FFN", "lm_head")
         found.append((titled(name, lines), shares(lines, config.n_layer, *parts)))
     llama = PRESETS["llama-3-8b"]
-    assert isinstance(llama, LlamaConfig)
     lines = parameter_lines(llama_shapes(llama), LLAMA_LINES, (BLOCK,))
     table, *rest = shares(
         lines, llama.num_hidden_layers, "embed_tokens", "attention", "MLP", "lm_head"

@@ -104,8 +104,8 @@ def six_steps() -> Any:
     """Down the left side forward, up the right side backward."""
     rows = six_steps_rows()
     widths = [0.6, 1, 1, 1, 0.04, 1, 1, 1]
-    figure, axes = pyplot().subplots(len(rows), 8, figsize=(12, 8.4), width_ratios=widths)
-    figure.subplots_adjust(0.01, 0.01, 0.99, 0.92, wspace=0.07, hspace=0.42)
+    figure, axes = pyplot().subplots(len(rows), 8, figsize=(12, 8.6), width_ratios=widths)
+    figure.subplots_adjust(0.01, 0.02, 0.99, 0.89, wspace=0.07, hspace=0.42)
     for line, (name, forward, remark, backward, about_it) in zip(axes, rows, strict=True):
         for ax in line:
             ax.axis("off")

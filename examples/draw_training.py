@@ -54,7 +54,7 @@ def loss(opened: Opened) -> Any:
     if val:
         held_back = caption("on text held back", "在留出的文字上")
         ax.plot(*zip(*val, strict=True), "o-", color=ORANGE, label=held_back)
-    guessing = caption(f"ln {vocabulary}: guessing", f"ln {vocabulary}：瞎猜")
+    guessing = caption(f"ln {vocabulary}: guessing", f"ln {vocabulary}：全靠猜")
     ax.axhline(np.log(vocabulary), color=GREY, linestyle=":", label=guessing)
     ax.set(title=title, xlabel=caption("step", "步"), ylim=(0, None))
     ax.set_ylabel(caption("loss (nats per token)", "loss（每个 token 的 nat 数）"))
