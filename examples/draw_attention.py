@@ -15,16 +15,22 @@ KEYS, ROWS = 8, 2000
 
 
 def weight_table(
-    ax: Any, title: str, table: np.ndarray, looking: list[str], looked_at: list[str]
+    ax: Any,
+    title: str,
+    table: np.ndarray,
+    looking: list[str],
+    looked_at: list[str],
+    fontsize: float = 10,
 ) -> Any:
     """One table [T, S]: dark is much weight; a tenth and more as number too."""
     image = ax.imshow(table, vmin=0, vmax=1, cmap="Blues", aspect="auto")
-    ax.set_xticks(range(len(looked_at)), map(drawable, looked_at), rotation=90, parse_math=False)
-    ax.set_yticks(range(len(looking)), map(drawable, looking), parse_math=False)
+    tick = {"parse_math": False, "fontsize": fontsize}
+    ax.set_xticks(range(len(looked_at)), map(drawable, looked_at), rotation=90, **tick)
+    ax.set_yticks(range(len(looking)), map(drawable, looking), **tick)
     ax.set_title(drawable(title), parse_math=False)
     ax.tick_params(length=0)
     for i, j in np.argwhere(np.ma.filled(table, 0) >= 0.1):
-        cell = {"color": "white" if table[i, j] > 0.55 else "black", "fontsize": "x-small"}
+        cell = {"color": "white" if table[i, j] > 0.55 else "black", "fontsize": 0.7 * fontsize}
         ax.text(j, i, f"{100 * table[i, j]:.0f}", ha="center", va="center", **cell)
     return image
 
@@ -38,16 +44,15 @@ def heads(panels: list[tuple[str, np.ndarray]], names: list[str]) -> Any:
     """Weight tables of a causal model beside each other; what the mask hides stays white."""
     plt, T = pyplot(), len(names)
     size = min(max(3.5, 0.36 * T + 1.2), 14)
-    with plt.rc_context({"font.size": min(10, 50 * size / T)}):
-        figure, axes = plt.subplots(
-            1, len(panels), figsize=(size * len(panels), size), squeeze=False, layout="constrained"
-        )
-        for ax, (title, table) in zip(axes[0], panels, strict=True):
-            seen = np.ma.masked_where(np.triu(np.ones((T, T), bool), 1), table)
-            image = weight_table(ax, title, seen, names, names)
-            ax.set_xlabel(caption("is looked at (key)", "被看的 token（key）"))
-            ax.set_ylabel(caption("looks (query)", "在看的 token（query）"))
-        colour_bar(figure, image, axes)
+    figure, axes = plt.subplots(
+        1, len(panels), figsize=(size * len(panels), size), squeeze=False, layout="constrained"
+    )
+    for ax, (title, table) in zip(axes[0], panels, strict=True):
+        seen = np.ma.masked_where(np.triu(np.ones((T, T), bool), 1), table)
+        image = weight_table(ax, title, seen, names, names, min(10, 50 * size / T))
+        ax.set_xlabel(caption("is looked at (key)", "被看的 token（key）"))
+        ax.set_ylabel(caption("looks (query)", "在看的 token（query）"))
+    colour_bar(figure, image, axes)
     return figure
 
 

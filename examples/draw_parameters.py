@@ -60,7 +60,7 @@ def parameters(opened: Opened) -> Any:
     for kind, colour, column in zip(kinds, COLOURS, np.transpose(each), strict=True):
         ax.barh(names, column, left=left, color=colour, label=kind)
         for row, share in enumerate(column):
-            if share > 0.02:
+            if share > 0.04:
                 cell = {"ha": "center", "va": "center", "color": "white", "fontsize": 8.5}
                 ax.text(left[row] + share / 2, row, f"{share:.1%}", **cell)
         left += column
