@@ -96,7 +96,8 @@ def word_position(tokenizer: Tokenizer, ids: list[int], word: str) -> int | None
     """Position of the token that ends the first occurrence of a word in the text, or None."""
     pieces = [tokenizer.decode_single_token_bytes(token) for token in ids]
     text = b"".join(pieces).decode("utf-8", "replace")
-    found = re.search(rf"\b{re.escape(word)}\b", text)
+    edge = r"\b" if word.isascii() else ""  # between Chinese characters there is none
+    found = re.search(f"{edge}{re.escape(word)}{edge}", text)
     if found is None:
         return None
     end = len(text[: found.end()].encode("utf-8"))

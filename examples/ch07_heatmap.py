@@ -14,11 +14,14 @@ from typing import Any
 
 import numpy as np
 from any_model import SENTENCE, labels, open_model, options, word_position
-from plots import drawable, pyplot, save
+from draw_attention import heads
+from plots import caption, save
 from show import WIDTH, check, claim, heading, say
 
 from npgpt.cli import run
 from npgpt.trace.report import attention_table
+
+Chosen = tuple[int, int, tuple[str, str]]  # block, head, what it does in English and Chinese
 
 
 def weight_tables(saved: Any) -> np.ndarray:
@@ -54,37 +57,49 @@ def control(tables: np.ndarray, n: int, h: int) -> None:
     )
 
 
-def draw(path: Path, panels: list[tuple[str, np.ndarray]], names: list[str]) -> None:
-    """Weight tables beside each other: dark is much weight; a tenth and more as number too."""
-    plt = pyplot()
-    T, ticks = len(names), [drawable(name) for name in names]
-    size = min(max(3.5, 0.36 * T + 1.2), 14)
-    plt.rcParams["font.size"] = min(10, 50 * size / T)
-    figure, axes = plt.subplots(
-        1, len(panels), figsize=(size * len(panels), size), squeeze=False, layout="constrained"
-    )
-    for ax, (title, table) in zip(axes[0], panels, strict=True):
-        image = ax.imshow(
-            np.ma.masked_where(np.triu(np.ones((T, T), bool), 1), table),
-            vmin=0,
-            vmax=1,
-            cmap="Blues",
+def chosen_heads(
+    tables: np.ndarray, i: int | None, j: int | None, words: tuple[str, str] = ("it", "cat")
+) -> list[Chosen]:
+    """The head for the previous token; and, given the positions of two words, the one for them."""
+    n, h, weight = previous_token_head(tables)
+    chosen = [(n, h, (f"previous token, {weight:.2f}", f"看上一个 token，{weight:.2f}"))]
+    if i is not None and j is not None:
+        n, h, weight = head_from_to(tables, i, j)
+        looks, to = words
+        what = f"{looks} looks at {to}, {weight:.2f}", f"{looks} 看 {to}，{weight:.2f}"
+        chosen.append((n, h, what))
+    return chosen
+
+
+def panels(tables: np.ndarray, chosen: list[Chosen]) -> list[tuple[str, np.ndarray]]:
+    """Title and weight table of each, for a picture."""
+    return [
+        (caption(f"block {n} head {h}\n{what}", f"第 {n} 层第 {h} 头\n{chinese}"), tables[n, h])
+        for n, h, (what, chinese) in chosen
+    ]
+
+
+def why_not(text: str, words: tuple[str, str], i: int | None, j: int | None) -> str:
+    """A sentence if the first word cannot look at the second, else nothing."""
+    for word, position in zip(words, (i, j), strict=True):
+        if position is None:
+            return say(
+                f"There is no word {word!r} in {text!r}; name others with --from and --to.",
+                f"{text!r} 里没有 {word!r} 这个词；请用 --from 和 --to 另指。",
+            )
+    if i is not None and j is not None and i < j:
+        looks, to = words
+        return say(
+            f"{looks!r} stands before {to!r}, and no token sees what comes later.",
+            f"{looks!r} 在 {to!r} 之前，而 token 看不到后面的。",
         )
-        ax.set_xticks(range(T), ticks, rotation=90, parse_math=False)
-        ax.set_yticks(range(T), ticks, parse_math=False)
-        ax.set(title=title, xlabel="looked at", ylabel="looks")
-        ax.tick_params(length=0)
-        for i, j in np.argwhere(table >= 0.1):
-            cell = {"color": "white" if table[i, j] > 0.55 else "black", "fontsize": "x-small"}
-            ax.text(j, i, f"{100 * table[i, j]:.0f}", ha="center", va="center", **cell)
-    figure.colorbar(image, ax=axes, shrink=0.7, label="weight (the numbers are hundredths)")
-    save(figure, path)
+    return ""
 
 
 def main(argv: Sequence[str]) -> int:
     parser = options(__doc__)
-    parser.add_argument("--from", dest="looks", default="it", help="the word that looks (it)")
-    parser.add_argument("--to", default="cat", help="the word that is looked at (cat)")
+    parser.add_argument("--from", dest="looks", help="the word that looks (it)")
+    parser.add_argument("--to", help="the word that is looked at (cat)")
     parser.add_argument("--layer", type=int, help="draw this block …")
     parser.add_argument("--head", type=int, help="… and this head")
     parser.add_argument("--out", type=Path, help="file of the picture, .png or .svg")
@@ -96,33 +111,41 @@ def main(argv: Sequence[str]) -> int:
     L, H, T, _ = tables.shape
 
     heading("7.1", say(f"{name} reads {args.text!r}", f"{name} 读到 {args.text!r}"))
-    blocks, heads = model.config.n_layer, model.config.n_head
+    blocks, n_head = model.config.n_layer, model.config.n_head
     claim(
         say(
-            f"{blocks} blocks x {heads} heads = {L * H} weight tables [T, T] = {[T, T]}",
-            f"{blocks} 层 x {heads} 头 = {L * H} 张权重表 [T, T] = {[T, T]}",
+            f"{blocks} blocks x {n_head} heads = {L * H} weight tables [T, T] = {[T, T]}",
+            f"{blocks} 层 x {n_head} 头 = {L * H} 张权重表 [T, T] = {[T, T]}",
         ),
-        tables.shape == (blocks, heads, len(ids), len(ids)),
+        tables.shape == (blocks, n_head, len(ids), len(ids)),
     )
     claim(say("all are lower triangular", "都是下三角形"), not np.triu(tables, 1).any())
     claim(say("each row sums to 1", "每行和为 1"), np.allclose(tables.sum(axis=-1), 1, atol=1e-5))
 
-    n, h, weight = previous_token_head(tables)
-    chosen = [(n, h, f"previous token, {weight:.2f}", f"看上一个 token，{weight:.2f}")]
-    i, j = (word_position(tokenizer, ids, word) for word in (args.looks, args.to))
-    if i is not None and j is not None:
-        n, h, weight = head_from_to(tables, i, j)
-        seen = f"{args.looks} looks at {args.to}, {weight:.2f}"
-        chosen.append((n, h, seen, f"{args.looks} 看 {args.to}，{weight:.2f}"))
+    words = args.looks or "it", args.to or "cat"
+    i, j = (word_position(tokenizer, ids, word) for word in words)
+    if reason := why_not(args.text, words, i, j):
+        if args.looks or args.to:
+            raise ValueError(reason)
+        print(f"  {reason}")
+        i = j = None
+    chosen = chosen_heads(tables, i, j, words)
     if args.layer is not None or args.head is not None:
-        chosen = [(args.layer or 0, args.head or 0, "as asked for", "指定的头")]
-    for n, h, english, chinese in chosen:
-        heading("7.1", say(f"block {n} head {h}: {english}", f"第 {n} 层第 {h} 头：{chinese}"))
+        n, h = args.layer or 0, args.head or 0
+        if not (0 <= n < L and 0 <= h < H):
+            raise ValueError(f"There is no block {n} head {h}: {L} blocks have {H} heads each.")
+        chosen = [(n, h, ("as asked for", "按指定"))]
+    for n, h, what in chosen:
+        heading("7.1", say(f"block {n} head {h}: {what[0]}", f"第 {n} 层第 {h} 头：{what[1]}"))
         print(attention_table(tables[n, h], names, T - 1 if i is None else i, WIDTH))
     if name == "weights/tales" and args.text == SENTENCE:
         heading("7.1", say("the token before, not only one nearby", "看的是上一个，不只是附近的"))
         control(tables, *previous_token_head(tables)[:2])
-    if model.config.n_layer == 12 and model.config.n_embd == 768 and args.text == SENTENCE:
+    if (
+        model.config.n_layer == 12
+        and model.config.n_embd == 768
+        and (args.text, *words) == (SENTENCE, "it", "cat")
+    ):
         heading("7.1", say("the two heads of the article", "文章里的两个头"))
         check(
             say("block 4 head 3: it looks at cat", "第 4 层第 3 头：it 看 cat"),
@@ -131,11 +154,7 @@ def main(argv: Sequence[str]) -> int:
         )
         control(tables, 4, 11)
     if args.out is not None:
-        draw(
-            args.out,
-            [(f"block {n} head {h}\n{what}", tables[n, h]) for n, h, what, _ in chosen],
-            names,
-        )
+        save(heads(panels(tables, chosen), names), args.out)
     return 0
 
 

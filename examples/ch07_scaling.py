@@ -37,6 +37,7 @@ claim(
 heading("7.4", say("standard deviation of q · k, drawn at random", "随机的 q 与 k：q · k 的标准差"))
 PAIRS, CHUNK = 40_000, 5_000
 rng = np.random.default_rng(0)
+MEASURED: dict[int, tuple[float, float]] = {}  # d -> standard deviation before and after
 print(
     say(
         "       d       √d   ± error   measured   article   after / √d",
@@ -51,6 +52,7 @@ for d, article in ((4, 1.99), (64, 8.01), (128, 11.33), (1024, 32.01)):
         scores.append(scores_forward(q, k)[0])
     measured = float(np.std(scores))
     scaled = float(np.std(scale_forward(np.array(scores), divisor=root)[0]))
+    MEASURED[d] = measured, scaled
     error = root * math.sqrt((2 + 6 / d) / PAIRS) / 2  # the products have heavier tails at small d
     close = max(abs(measured - root), abs(article - root)) < 4 * error
     claim(

@@ -1,42 +1,76 @@
-"""Where a decoder looks in the source while it writes: cross-attention as numbers and picture."""
+"""Who looks where in an encoder-decoder that translates: weight tables, and their picture."""
 
 from __future__ import annotations
 
-from pathlib import Path
+from typing import Any, NamedTuple
 
 import numpy as np
-from number_words import chinese, english, source_ids, target_ids
-from plots import drawable, pyplot, save
+from draw_attention import colour_bar, weight_table
+from number_words import VOCABULARY, chinese, english, source_ids, target_ids
+from plots import caption, pyplot
 
 from npgpt.models.transformer.model import Transformer
 
 VALUES = dict(zip("零一二三四五六七八九十百千万", [*range(10), 10, 100, 1000, 10_000], strict=True))
 
 
-def cross_attention(model: Transformer, n: int) -> tuple[np.ndarray, list[str], list[str]]:
-    """Weight tables [H, T, S] of the last decoder layer, the target's and the source's tokens."""
-    source, target = source_ids(n, with_and=False), target_ids(n)
-    saved = model.forward(source, model.shifted_right(np.array(target))).saved
-    tables = saved.decoder.layers[-1].encoder_attn.probs
-    return tables, [*chinese(n), "<end>"], [*english(n), "<end>"]
+class Looks(NamedTuple):
+    """Weight tables of the last layers, mean over the heads; the tokens of rows and columns."""
+
+    encoder: np.ndarray  # [S, S]
+    decoder: np.ndarray  # [T, T]
+    cross: np.ndarray  # [T, S]
+    source: list[str]
+    read: list[str]  # by the decoder: the target, shifted right
+    written: list[str]
 
 
-def plot(path: Path, tables: np.ndarray, written: list[str], words: list[str]) -> None:
-    """A panel for the mean of all heads, one for each head; a tenth and more as number too."""
-    plt = pyplot()
-    panels = [("mean", tables.mean(axis=0)), *((f"head {h}", t) for h, t in enumerate(tables))]
-    size = (3.1 * len(panels), 4.2)
-    figure, axes = plt.subplots(1, len(panels), figsize=size, sharey=True, layout="constrained")
-    for ax, (title, table) in zip(axes, panels, strict=True):
-        image = ax.imshow(table, vmin=0, vmax=1, cmap="Blues", aspect="auto")
-        ax.set_xticks(range(len(words)), words, rotation=90)
-        ax.set(title=title, xlabel="source: looked at")
-        ax.tick_params(length=0)
-        for i, j in np.argwhere(table >= 0.1):
-            cell = {"color": "white" if table[i, j] > 0.55 else "black", "fontsize": "xx-small"}
-            ax.text(j, i, f"{100 * table[i, j]:.0f}", ha="center", va="center", **cell)
-    glosses = [f"{drawable(char)}  {VALUES.get(char, '')}" for char in written]
-    axes[0].set_yticks(range(len(written)), glosses)
-    axes[0].set_ylabel("target: about to be written")
-    figure.colorbar(image, ax=axes, shrink=0.7, label="weight (the numbers are hundredths)")
-    save(figure, path)
+def looks(model: Transformer, n: int) -> Looks:
+    """What the model looks at while it reads the words of n and writes its characters."""
+    target = model.shifted_right(np.array(target_ids(n)))
+    saved = model.forward(source_ids(n, with_and=False), target).saved
+    encoder, decoder = saved.encoder.layers[-1], saved.decoder.layers[-1]
+    each = (encoder.self_attn, decoder.self_attn, decoder.encoder_attn)
+    tables = (attention.probs.mean(axis=0) for attention in each)
+    read = [VOCABULARY[i] for i in target]
+    return Looks(*tables, [*english(n), "<end>"], read, [*chinese(n), "<end>"])
+
+
+def who_looks_where(model: Transformer, n: int) -> Any:
+    """Encoder: all of the source. Decoder: to the left. Cross-attention: all of the source."""
+    found = looks(model, n)
+    read, written = (
+        [f"{char} {VALUES.get(char, '')}".strip() for char in text]
+        for text in (found.read, found.written)
+    )
+    seen = np.ma.masked_where(np.triu(np.ones_like(found.decoder, bool), 1), found.decoder)
+    figure, axes = pyplot().subplots(1, 3, figsize=(14, 4.8), layout="constrained")
+    source, target = caption("source", "源句"), caption("target", "目标")
+    for ax, title, table, (looking, rows), (looked_at, columns) in (
+        (
+            axes[0],
+            caption("encoder: sees the whole source", "encoder：看得到整句源文"),
+            found.encoder,
+            (source, found.source),
+            (source, found.source),
+        ),
+        (
+            axes[1],
+            caption("decoder: sees what is written already", "decoder：只看得到已写出的"),
+            seen,
+            (target, read),
+            (target, read),
+        ),
+        (
+            axes[2],
+            caption("cross-attention: from target to source", "cross-attention：目标看源句"),
+            found.cross,
+            (caption("about to be written", "正要写的"), written),
+            (source, found.source),
+        ),
+    ):
+        image = weight_table(ax, title, table, rows, columns)
+        ax.set_ylabel(caption(f"looks: {looking}", f"在看：{looking}"))
+        ax.set_xlabel(caption(f"is looked at: {looked_at}", f"被看：{looked_at}"))
+    colour_bar(figure, image, axes)
+    return figure

@@ -16,7 +16,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
-from looking_across import cross_attention, plot
+from looking_across import looks, who_looks_where
 from number_words import (
     END,
     PAD,
@@ -29,7 +29,7 @@ from number_words import (
     source_ids,
     target_ids,
 )
-from plots import pyplot
+from plots import pyplot, save
 from show import claim, heading
 
 from npgpt.cli import run
@@ -52,7 +52,9 @@ BATCH, STEPS, WARMUP = 64, 4000, 1000
 SHOWN = 345_678
 
 
-def train(model: Transformer, steps: int, rng: np.random.Generator) -> list[float]:
+def train(
+    model: Transformer, steps: int, rng: np.random.Generator, warmup: int = WARMUP
+) -> list[float]:
     """The loss of each step; every batch is drawn afresh."""
     state, losses, start = new_adamw_state(model.params), [], time.perf_counter()
     for step in range(1, steps + 1):
@@ -61,7 +63,7 @@ def train(model: Transformer, steps: int, rng: np.random.Generator) -> list[floa
         targets, real = padded([target_ids(n) for n in numbers])
         targets[~real] = -100
         loss, grads = model.loss_and_grads(ids, targets, mask, label_smoothing=0.1)
-        lr = inverse_sqrt_learning_rate(step, d_model=CONFIG.d_model, warmup=WARMUP)
+        lr = inverse_sqrt_learning_rate(step, d_model=CONFIG.d_model, warmup=warmup)
         recipe = {"lr": lr, "weight_decay": 0.0, "beta1": 0.9, "beta2": 0.98, "eps": 1e-9}
         adamw_step(model.params, grads, state, step=step, **recipe)
         losses.append(float(loss))
@@ -102,11 +104,14 @@ def main(argv: Sequence[str]) -> int:
     print(f"  exact match: {right:.2%} of {len(pairs):,}")
 
     heading("2", f"cross-attention: where the decoder looks while it writes {chinese(SHOWN)}")
-    tables, written, words = cross_attention(model, SHOWN)
-    for char, row in zip(written, tables.mean(axis=0), strict=True):
-        print(f"  {char}\t" + "   ".join(f"{words[s]} {row[s]:.2f}" for s in np.argsort(-row)[:3]))
+    found = looks(model, SHOWN)
+    for char, row in zip(found.written, found.cross, strict=True):
+        print(
+            f"  {char}\t"
+            + "   ".join(f"{found.source[s]} {row[s]:.2f}" for s in np.argsort(-row)[:3])
+        )
     if args.out:
-        plot(args.out, tables, written, words)
+        save(who_looks_where(model, SHOWN), args.out)
     if args.save:
         model.save_pretrained(args.save)
     if not args.quick:

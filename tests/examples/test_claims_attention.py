@@ -179,7 +179,7 @@ FAULTS: dict[str, tuple[tuple[str, Fault, str], ...]] = {
         ("npgpt.models.causal.attention_mask_for", EVERYONE, "lower triangular"),
         (
             f"{LAYERS}.attention.softmax_forward",
-            change(lambda saved: (uneven(saved[0]), saved[1]), 1),
+            change(uneven),
             "each row sums to 1",
         ),
         (f"{LAYERS}.self_attention.split_heads_forward", one_head, "6 blocks x 4 heads"),

@@ -30,6 +30,7 @@ ROOT = Path(__file__).parents[2]
 EXAMPLES = ROOT / "examples"
 HELPERS = {"show", "toy", "any_model", "encoder_decoder", "plots", "one_layer", "word_rows"}
 HELPERS |= {"number_words", "looking_across", "held_against"}
+HELPERS |= {path.stem for path in EXAMPLES.glob("draw_*.py")}
 # In test_bert.py and test_translation.py.
 APART = {"sentence_similarity", "train_bert", "train_translation"}
 BENCHMARK = {"benchmark", "benchmark_work", "benchmark_growth"}
@@ -252,30 +253,6 @@ def test_without_matplotlib_pictures_say_what_to_install(
     assert done.returncode == 2
     assert done.stderr.endswith('error: pictures need matplotlib: pip install "npgpt[plot]"\n')
     assert list(tmp_path.iterdir()) == []
-
-
-def test_pictures(matplotlib: None, tmp_path: Path) -> None:
-    """Chinese, emoji, $ in the labels: a missing glyph would be a warning, and so an error."""
-    text = "猫追狗 $x$ 😁 \\frac"
-    heads = tmp_path / "heads.png"
-    done = [
-        run("pictures", str(tmp_path), "--model", "random"),
-        run("ch07_heatmap", "--model", "random", "--text", text, "--out", str(heads)),
-    ]
-    assert [each.returncode for each in done] == [0, 0], [each.stderr for each in done]
-    files = sorted(path.name for path in tmp_path.iterdir())
-    assert files == ["gradients.png", "heads.png", "loss.png", "residual.png"]
-    for path in tmp_path.iterdir():
-        assert path.read_bytes().startswith(b"\x89PNG")
-        assert 10_000 < path.stat().st_size < 60_000
-
-
-def test_labels_that_no_font_can_draw_become_code_points(
-    matplotlib: None, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    plots = helper("plots", monkeypatch)
-    plots.pyplot().rcParams["font.family"] = ["DejaVu Sans"]
-    assert plots.drawable("a猫é") == "aU+732Bé"
 
 
 def helper(name: str, monkeypatch: pytest.MonkeyPatch) -> Any:
