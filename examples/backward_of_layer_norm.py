@@ -34,11 +34,12 @@ names = (
     say("mean: 1/d", "均值：1/d"),
     say("variance: x̂ x̂ᵀ/d", "方差：x̂ x̂ᵀ/d"),
 )
-formula = ("rstd (δ - 1/d - x̂ x̂ᵀ/d)", rstd * (roads[0] - roads[1] - roads[2]))
+formula = ("J = rstd (δ - 1/d - x̂ x̂ᵀ/d)", rstd * (roads[0] - roads[1] - roads[2]))
 rows = np.repeat(x, d, axis=0)  # row i asks for the gradient of x̂_i
 formulas = formula, ("dγ", x_hat[0]), ("dβ", ones)
 _, [jacobian, *_] = there_and_back(*PAIR, (rows, ones, zeros), np.eye(d), *formulas, eps=0.0)
-side_by_side(*map(C, names, roads), jacobian)
+side_by_side(*map(C, names, roads))
+side_by_side(jacobian)
 claim(
     say(
         "each row sums to 0: adding 1 to all of x changes nothing",

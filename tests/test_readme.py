@@ -46,6 +46,8 @@ HELPERS = {  # examples that others import
     "word_rows.py",
     "number_words.py",
     "looking_across.py",
+    "nudged.py",
+    "block_of_two.py",
 }
 
 
