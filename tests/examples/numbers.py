@@ -111,11 +111,13 @@ NUMBERS: dict[str, tuple[str, ...]] = {
         *("0.99995", "0.00005", "0.88", "0.71", "0.29", "0.21"),
     ),
     "ch08_ffn": (
-        "100 layers = x times one matrix",
+        "100 layers are x times one matrix",
+        "misses the same two with GELU in between by 56 %",
         *("4,722,432", "2,362,368", "66.6 %"),
         "[4, 768] -> [4, 3072] -> GELU -> [4, 768]",
     ),
-    "ch08_neurons": ("the output is the sum of 192 answers", "pushes"),
+    "ch08_neurons": ("the output is the sum of 192 answers", "pushes", "fires on"),
+    "ch08_swiglu": ("10.00  -0.00   2.19    12.19   2.19", "2.7", "1.01 times", "81 %"),
     "ch09_pre_and_post_norm": (
         "pre-norm: the direct path passes everything",
         "pre-norm needs ln_f",
