@@ -41,7 +41,7 @@ def residual_stream(opened: Opened, text: str) -> None:
     check(say("corrections in GPT-2 small", "GPT-2 small 的修正次数"), len(sublayers), "24")
     L = opened.model.config.n_layer
     title = say("corrections; mean norms over the tokens", "次修正；范数对 token 取平均")
-    heading("9.1", f"{opened.name}: {L} blocks, {2 * L} {title}")
+    heading("9.1", f"{opened.name}: L = {L}, 2 L = {2 * L} {title}")
     rows = corrections(opened, text)
     print(" " * 12 + say("    trunk  correction   ratio", "     主干      修正量    比值"))
     for part, trunk, correction in rows:

@@ -56,7 +56,9 @@ def through_blocks(*, normed: bool) -> list[tuple[float, float, float]]:
 
 def scores_run_away() -> None:
     """9.2: the same blocks with LayerNorm before each sublayer and without."""
-    heading("9.2", say("12 fresh blocks: attention's scores", "12 层新的 block：attention 的分数"))
+    heading(
+        "9.2", say(f"{L} fresh blocks: attention's scores", f"{L} 层新的 block：attention 的分数")
+    )
     found = through_blocks(normed=True), through_blocks(normed=False)
     with_, without = say("with LayerNorm ", "有 LayerNorm   "), say("without", "没有")
     print(f"           {with_}            {without}")

@@ -48,6 +48,7 @@ HELPERS = {  # examples that others import
     "looking_across.py",
     "nudged.py",
     "block_of_two.py",
+    "two_stacks.py",
 }
 
 
