@@ -67,8 +67,8 @@ def like_rows(opened: Opened, text: str) -> None:
         )
     claim(
         say(
-            f"{len(tokens)} tokens and their nearest rows: scores go together, r = {own.mean():.2f} on average",
-            f"{len(tokens)} 个 token 与各自最近的行：分数同起同落，平均 r = {own.mean():.2f}",
+            f"{len(tokens)} tokens, each with its nearest row: scores go together, r = {own.mean():.2f}",
+            f"{len(tokens)} 个 token 与各自最近的行：分数同升同降，平均 r = {own.mean():.2f}",
         ),
         own.mean() > 0.3,
     )
