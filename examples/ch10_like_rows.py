@@ -67,7 +67,7 @@ def like_rows(opened: Opened, text: str) -> None:
         )
     claim(
         say(
-            f"{len(tokens)} tokens, each with its nearest row: scores go together, r = {own.mean():.2f}",
+            f"{len(tokens)} tokens, each with its nearest row: r = {own.mean():.2f} on average",
             f"{len(tokens)} 个 token 与各自最近的行：分数同升同降，平均 r = {own.mean():.2f}",
         ),
         own.mean() > 0.3,

@@ -119,21 +119,27 @@ NUMBERS: dict[str, tuple[str, ...]] = {
     "ch08_neurons": ("the output is the sum of 192 answers", "pushes", "fires on"),
     "ch08_swiglu": ("10.00  -0.00   2.19    12.19   2.19", "2.7", "1.01 times", "81 %"),
     "ch09_pre_and_post_norm": (
-        "pre-norm: the direct path passes everything",
-        "pre-norm needs ln_f",
-        "32 blocks",
+        "pre-norm: 32 times the depth, 1.0 times the gradient at the first block",
+        "the last block's falls as depth to the power -0.44",
+        *("pre-norm needs ln_f", "32 blocks"),
     ),
     "ch09_residual_layernorm": (
         "24 of 24 corrections are smaller",
-        "2  4  4  6    -1.41   0      0      1.41",
-        "mean                                                                               4",
-        "variance                                                                           2",
+        "2  4  4  6    -1.41   0      0      1.41    1     2     1     0.50    0  1  0  0",
+        "mean: what it has subtracted                                                       4",
+        "variance: 1 / rstd²                                                                2",
         "4.24",
+    ),
+    "ch09_scale": (
+        "with: scores stay between 0.8 and 1.2",
+        "so softmax saturates, as in 7.4",
+        "without the embedding          loss",
     ),
     "ch10_lm_head": (
         *("50257", "38,597,376"),
         "gradient of the shared wte = that of the lookup + that of the lm_head",
     ),
+    "ch10_like_rows": ("each with its nearest row: r = 0.", "fresh rows for the lm_head r = "),
     "ch11_stacking": (
         *("38,597,376", "786,432", "2,362,368", "4,722,432", "3,072", "7,087,872", "85,054,464"),
         *("1,536", "124,439,808", "31.6 %", "66.6 %", "123,653,376"),
