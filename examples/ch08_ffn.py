@@ -12,8 +12,10 @@ from npgpt.models.gpt2.config import GPT2Config, param_shapes
 from npgpt.ops.activation import gelu_tanh_forward, relu_forward
 from npgpt.ops.linear import linear_forward
 
+Layer = tuple[np.ndarray, np.ndarray]  # W and b
 
-def layers_of(number: int, d: int, rng: np.random.Generator) -> list[tuple[np.ndarray, np.ndarray]]:
+
+def layers_of(number: int, d: int, rng: np.random.Generator) -> list[Layer]:
     """W and b of linear layers d -> d that keep the size of what goes through."""
     return [(rng.normal(0, d**-0.5, (d, d)), rng.normal(0, 0.1, d)) for _ in range(number)]
 
@@ -26,7 +28,7 @@ def best_matrix(x: np.ndarray, y: np.ndarray) -> float:
 
 
 def without_a_bend() -> None:
-    """8.1: linear layers fold into one; a nonlinearity between two of them already does not."""
+    """8.1: linear layers fold into one."""
     heading(
         "8.1", say("without a nonlinearity a hundred layers are one", "没有非线性，一百层等于一层")
     )
@@ -43,7 +45,11 @@ def without_a_bend() -> None:
         ),
         np.allclose(y, x @ W + b),
     )
-    first, second = layers_of(2, d, rng)
+    two_layers(x, *layers_of(2, d, rng))
+
+
+def two_layers(x: np.ndarray, first: Layer, second: Layer) -> None:
+    """8.1: one matrix stands for two linear layers, but not with a nonlinearity in between."""
     wide, _ = linear_forward(x, *first)
     straight, bent = (linear_forward(z, *second)[0] for z in (wide, gelu_tanh_forward(wide)[0]))
     print(

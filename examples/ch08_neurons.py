@@ -134,6 +134,8 @@ def main(argv: Sequence[str]) -> int:
     opened = open_model(args.model)
     n = opened.model.config.n_layer - 1 if args.block is None else args.block
     ids = opened.tokenizer.encode(args.text)[-TOKENS:]
+    if len(ids) <= CONTEXTS:
+        raise ValueError(f"the text has {len(ids)} tokens, too few for {CONTEXTS} contexts.")
     read = opened.model.forward(ids).saved.blocks[n].mlp.c_fc[0]  # what the FFN reads [T, d]
     met = the_answers(opened, n, ids, read)
     the_detectors(opened, n, ids, met)

@@ -72,7 +72,11 @@ def scores_run_away() -> None:
             "  分数：标准差；权重：一行里最大的那个，取平均",
         )
     )
-    normed, bare = (np.array(rows) for rows in found)
+    claims(*(np.array(rows) for rows in found))
+
+
+def claims(normed: np.ndarray, bare: np.ndarray) -> None:
+    """What the table shows: columns trunk, scores, weight."""
     low, high = normed[:, 1].min(), normed[:, 1].max()
     claim(
         say(
@@ -98,37 +102,35 @@ def scores_run_away() -> None:
     )
 
 
+def loss_behind_block_0(model: GPT2, trunk: np.ndarray, targets: np.ndarray) -> float:
+    """The loss where this is what block 0 leaves."""
+    config, params, T = model.config, model.params, len(trunk)
+    for n in range(1, config.n_layer):
+        trunk, _ = block_forward(trunk, params, n, config, causal_mask(T, T), Pass())
+    trunk, _ = layer_norm_forward(trunk, *of(params, "ln_f"), eps=config.layer_norm_epsilon)
+    table = params.get("lm_head.weight", params[GPT2.TABLE])
+    return float(cross_entropy_forward(lm_head_forward(trunk, table)[0], targets)[0])
+
+
 def first_ffn(opened: Opened, text: str) -> None:
     """9.1, 9.2: take terms of the trunk out behind block 0, and see what the model loses."""
     ids, stations = np.array(opened.tokenizer.encode(text)), {}
     opened.model.forward(ids[:-1], observe=stations.__setitem__)
     embed, attn, mlp = (stations[name] for name in ("embed", "h.0.attn", "h.0.mlp"))
-    config, params, T = opened.model.config, opened.model.params, len(embed)
-
-    def loss(trunk: np.ndarray) -> float:
-        """The text's loss with this trunk behind block 0."""
-        for n in range(1, config.n_layer):
-            trunk, _ = block_forward(trunk, params, n, config, causal_mask(T, T), Pass())
-        trunk, _ = layer_norm_forward(trunk, *of(params, "ln_f"), eps=config.layer_norm_epsilon)
-        table = params.get("lm_head.weight", params[GPT2.TABLE])
-        return float(cross_entropy_forward(lm_head_forward(trunk, table)[0], ids[1:])[0])
-
     size, written = (np.linalg.norm(x, axis=-1).mean() for x in (embed + attn, mlp))
     times = written / size
-    heading(
-        "9.2",
-        say(
-            f"{opened.name}: the first FFN writes {times:.1f} times what it reads",
-            f"{opened.name}：第一个 FFN 写的是所读的 {times:.1f} 倍",
-        ),
+    what = say(
+        f"the first FFN writes {times:.1f} times what it reads",
+        f"第一个 FFN 写的是所读的 {times:.1f} 倍",
     )
-    losses = loss(embed + attn + mlp), loss(attn + mlp), loss(embed + attn)
-    names = (
-        say("all that block 0 leaves", "第 0 层留下的全部"),
-        say("without the embedding", "去掉 embedding"),
-        say("without the first FFN's", "去掉第一个 FFN 写的"),
-    )
-    for name, value in zip(names, losses, strict=True):
+    heading("9.2", f"{opened.name}: {what}")
+    trunks = {
+        say("all that block 0 leaves", "第 0 层留下的全部"): embed + attn + mlp,
+        say("without the embedding", "去掉 embedding"): attn + mlp,
+        say("without the first FFN's", "去掉第一个 FFN 写的"): embed + attn,
+    }
+    losses = [loss_behind_block_0(opened.model, trunk, ids[1:]) for trunk in trunks.values()]
+    for name, value in zip(trunks, losses, strict=True):
         print(f"  {left(name, 30)} loss {value:6.3f}")
     if times > 10:
         claim(
@@ -140,16 +142,16 @@ def first_ffn(opened: Opened, text: str) -> None:
         )
         print(
             say(
-                "  Nothing holds the trunk's scale: every reader, ln_f too, divides by it first.",
-                "  没有什么限制主干的尺度：每个读者，包括 ln_f，都先除以它。",
+                "  It may: whoever reads divides by the size.", "  可以这样：每个读者都先除以尺度。"
             )
         )
 
 
 def main(argv: Sequence[str]) -> int:
     args = options(__doc__).parse_args(argv)
+    opened = open_model(args.model)
     scores_run_away()
-    first_ffn(open_model(args.model), args.text)
+    first_ffn(opened, args.text)
     return 0
 
 

@@ -24,15 +24,30 @@ TEXT = (
 SHOWN = (" son", " mother", " he", " said", " cat")
 
 
+def alike(x: np.ndarray, head: np.ndarray, pairs: tuple[np.ndarray, np.ndarray]) -> np.ndarray:
+    """Correlation along the text of the scores of each pair, without what all tokens share."""
+    scores, _ = lm_head_forward(x, head)
+    scores = scores - scores.mean(axis=1, keepdims=True)
+    z = (scores - scores.mean(axis=0)) / scores.std(axis=0)
+    return (z[:, pairs[0]] * z[:, pairs[1]]).mean(axis=0)
+
+
+def print_words(opened: Opened, tokens: np.ndarray, nearest: np.ndarray, r: np.ndarray) -> None:
+    """Some of the tokens, as far as each is a word."""
+    for word in SHOWN:
+        token, *more = opened.tokenizer.encode(word)
+        if more or token not in tokens:
+            continue
+        i = int(np.flatnonzero(tokens == token)[0])
+        both = labels(opened.tokenizer, (token, int(nearest[i])))
+        scores = say("scores move together: r =", "分数同升同降：r =")
+        print("  " + "".join(left(label, 14) for label in both) + f"{scores} {r[i]:.2f}")
+
+
 def like_rows(opened: Opened, text: str) -> None:
     """10.2: tokens with like rows get like scores, wherever the text stands."""
-    heading(
-        "10.2",
-        say(
-            "like inputs, like outputs: scores of a token and of its nearest row",
-            "输入端相近，输出端也相近：一个 token 与最近的行的分数",
-        ),
-    )
+    title = say("a token and the one with the nearest row", "一个 token 与行最相近的那个")
+    heading("10.2", say("like inputs, like outputs: ", "输入端相近，输出端也相近：") + title)
     ids, table = np.array(opened.tokenizer.encode(text)), opened.model.params[GPT2.TABLE]
     stations: dict[str, np.ndarray] = {}
     opened.model.forward(ids, observe=stations.__setitem__)
@@ -41,34 +56,14 @@ def like_rows(opened: Opened, text: str) -> None:
     cosines = unit[tokens] @ unit.T
     cosines[np.arange(len(tokens)), tokens] = -1
     nearest = cosines.argmax(axis=1)
-
-    def alike(head: np.ndarray) -> np.ndarray:
-        """Correlation of both scores along the text; what all tokens share is taken off."""
-        scores, _ = lm_head_forward(stations["ln_f"], head)
-        scores = scores - scores.mean(axis=1, keepdims=True)
-        z = (scores - scores.mean(axis=0)) / scores.std(axis=0)
-        return (z[:, tokens] * z[:, nearest]).mean(axis=0)
-
-    own = alike(table)
-    fresh = alike(np.random.default_rng(7).normal(0, table.std(), table.shape))
-    for word in SHOWN if opened.trained else ():
-        if (token := opened.tokenizer.encode(word)[0]) not in tokens:
-            continue
-        i = int(np.flatnonzero(tokens == token)[0])
-        both = labels(opened.tokenizer, (token, int(nearest[i])))
-        cosine, r = cosines[i, nearest[i]], own[i]
-        named = "".join(left(label, 14) for label in both)
-        print(
-            f"  {named}"
-            + say(
-                f"cosine of the rows {cosine:.2f}, scores r = {r:.2f}",
-                f"行的余弦 {cosine:.2f}，分数 r = {r:.2f}",
-            )
-        )
+    fresh_table = np.random.default_rng(7).normal(0, table.std(), table.shape)
+    own, fresh = (alike(stations["ln_f"], head, (tokens, nearest)) for head in (table, fresh_table))
+    if opened.trained:
+        print_words(opened, tokens, nearest, own)
     claim(
         say(
             f"{len(tokens)} tokens, each with its nearest row: r = {own.mean():.2f} on average",
-            f"{len(tokens)} 个 token 与各自最近的行：分数同升同降，平均 r = {own.mean():.2f}",
+            f"{len(tokens)} 个 token 与各自最近的行：平均 r = {own.mean():.2f}",
         ),
         own.mean() > 0.3,
     )

@@ -60,7 +60,7 @@ def vectors_to_scores(model: GPT2, ids: np.ndarray) -> None:
 
 
 def one_table(model: GPT2, ids: np.ndarray) -> None:
-    """10.2: what sharing saves, and what it means for the gradient."""
+    """10.2: what sharing saves."""
     heading(
         "10.2",
         say(
@@ -84,9 +84,13 @@ def one_table(model: GPT2, ids: np.ndarray) -> None:
     check(say("parameters that sharing saves", "共享省下的参数"), untied - tied, "38,597,376")
     check(say("GPT-2 small with it", "GPT-2 small，共享"), tied, "124,439,808")
 
+
+def two_gradients(model: GPT2, ids: np.ndarray) -> None:
+    """10.2: the same model with a table of its own for the lm_head has them apart."""
     heading("10.2", say("so wte's gradient has two contributions", "所以 wte 的梯度有两份"))
     config = dataclasses.replace(model.config, tie_word_embeddings=False)
-    apart = GPT2(config, {**p, "lm_head.weight": p["wte.weight"].copy()})
+    copied = {**model.params, "lm_head.weight": model.params["wte.weight"].copy()}
+    apart = GPT2(config, copied)
     loss, grads = model.loss_and_grads(ids[:-1], ids[1:])
     same_loss, both = apart.loss_and_grads(ids[:-1], ids[1:])
     claim(
@@ -121,3 +125,4 @@ def one_table(model: GPT2, ids: np.ndarray) -> None:
 model, ids = random_model(), np.frombuffer(b"The cat sat on the", np.uint8).astype(int)
 vectors_to_scores(model, ids)
 one_table(model, ids)
+two_gradients(model, ids)

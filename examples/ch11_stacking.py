@@ -21,6 +21,35 @@ from npgpt.models.gpt2.model import GPT2, block_forward
 from npgpt.ops.layer_norm import layer_norm_forward
 from npgpt.ops.mask import causal_mask
 
+# English, Chinese, how the names begin, the article's number.
+COUNTS = (
+    ("wte: 50257 · 768", "wte：50257 · 768", "wte", "38,597,376"),
+    ("wpe: 1024 · 768", "wpe：1024 · 768", "wpe", "786,432"),
+    (
+        "attention of a block: 4 (768² + 768)",
+        "一层的 attention：4 (768² + 768)",
+        "h.0.attn",
+        "2,362,368",
+    ),
+    (
+        "FFN of a block: 2 · 768 · 3072 + 3072 + 768",
+        "一层的 FFN：2 · 768 · 3072 + 3072 + 768",
+        "h.0.mlp",
+        "4,722,432",
+    ),
+    (
+        "two LayerNorms of a block: 2 · 2 · 768",
+        "一层的两个 LayerNorm：2 · 2 · 768",
+        "h.0.ln",
+        "3,072",
+    ),
+    ("a block", "一个 block", "h.0.", "7,087,872"),
+    ("12 blocks", "12 个 block", "h.", "85,054,464"),
+    ("ln_f: 2 · 768", "ln_f：2 · 768", "ln_f", "1,536"),
+    ("lm_head, shared with wte", "lm_head，与 wte 共享", "lm_head", "0"),
+    ("total", "总计", "", "124,439,808"),
+)
+
 
 def diagram() -> None:
     """11.1: the block of GPT-2 small, from its configuration."""
@@ -47,9 +76,8 @@ def by_hand() -> None:
 
     def attn(x: np.ndarray) -> np.ndarray:
         weights = of(params, "h.0.attn.c_attn", "h.0.attn.c_proj")
-        return self_attention_forward(x, *weights, n_head=H, divisor=math.sqrt(d // H), mask=mask)[
-            0
-        ]
+        settings = {"n_head": H, "divisor": math.sqrt(d // H), "mask": mask}
+        return self_attention_forward(x, *weights, **settings)[0]
 
     def mlp(x: np.ndarray) -> np.ndarray:
         weights = of(params, "h.0.mlp.c_fc", "h.0.mlp.c_proj")
@@ -65,88 +93,47 @@ def by_hand() -> None:
         ),
         np.allclose(by_block, by_lines),
     )
-    stream, shapes = x, [x.shape]
+    stream, shapes = x, set()
     for n in range(config.n_layer):
         stream, _ = block_forward(stream, params, n, config, mask, Pass())
-        shapes.append(stream.shape)
+        shapes.add(stream.shape)
     claim(
         say(
             f"{config.n_layer} of them: [T, d] = {[*x.shape]} before and after each",
             f"叠 {config.n_layer} 个：每个前后都是 [T, d] = {[*x.shape]}",
         ),
-        set(shapes) == {(T, d)},
+        shapes == {x.shape},
     )
 
 
 def counted() -> None:
     """11.2: GPT-2 small, every parameter."""
     heading("11.2", say("GPT-2 small, every parameter", "GPT-2 small 的每个参数"))
-    config = GPT2Config()
-    sizes = {name: math.prod(shape) for name, shape in param_shapes(config).items()}
+    sizes = {name: math.prod(shape) for name, shape in param_shapes(GPT2Config()).items()}
 
     def count(*beginnings: str) -> int:
         return sum(size for name, size in sizes.items() if name.startswith(beginnings))
 
-    total = count("")
-    for what, beginning, printed in (
-        ("wte: 50257 · 768", "wte", "38,597,376"),
-        ("wpe: 1024 · 768", "wpe", "786,432"),
-        (
-            say(
-                "attention of a block: 4 (768 · 768 + 768)", "一层的 attention：4 (768 · 768 + 768)"
-            ),
-            "h.0.attn",
-            "2,362,368",
-        ),
-        (
-            say(
-                "FFN of a block: 768 · 3072 + 3072 + 3072 · 768 + 768",
-                "一层的 FFN：768 · 3072 + 3072 + 3072 · 768 + 768",
-            ),
-            "h.0.mlp",
-            "4,722,432",
-        ),
-        (
-            say("two LayerNorms of a block: 2 · 2 · 768", "一层的两个 LayerNorm：2 · 2 · 768"),
-            "h.0.ln",
-            "3,072",
-        ),
-        (say("a block", "一个 block"), "h.0.", "7,087,872"),
-        (say("12 blocks", "12 个 block"), "h.", "85,054,464"),
-        ("ln_f: 2 · 768", "ln_f", "1,536"),
-        (say("lm_head, shared with wte", "lm_head，与 wte 共享"), "lm_head", "0"),
-        (say("total", "总计"), "", "124,439,808"),
-    ):
-        check(what, count(beginning), printed)
-    for what, part, whole, printed in (
-        (
-            say("share of the token embedding in the model", "token embedding 占全模型"),
-            count("wte"),
-            total,
-            "31.0",
-        ),
-        (
-            say("share of both embeddings", "两张 embedding 表占全模型"),
-            count("wte", "wpe"),
-            total,
-            "31.6",
-        ),
-        (say("share of the FFN in a block", "FFN 占一层"), count("h.0.mlp"), count("h.0."), "66.6"),
-    ):
-        check(what, 100 * part / whole, printed, "%")
-    weightless = {
-        name: np.broadcast_to(np.float32(0), shape) for name, shape in param_shapes(config).items()
-    }
-    gpt2 = GPT2(config, weightless)
+    for english, chinese, beginning, printed in COUNTS:
+        check(say(english, chinese), count(beginning), printed)
+    wte, both, ffn = count("wte"), count("wte", "wpe"), count("h.0.mlp")
+    check(say("share of wte in the model", "wte 占全模型"), 100 * wte / count(""), "31.0", "%")
+    check(say("share of wte and wpe", "wte 与 wpe 占全模型"), 100 * both / count(""), "31.6", "%")
+    check(say("share of the FFN in a block", "FFN 占一层"), 100 * ffn / count("h.0."), "66.6", "%")
+
+
+def num_params() -> None:
+    """11.2: the same from a model, and nanoGPT's count."""
+    zero, shapes = np.float32(0), param_shapes(GPT2Config())
+    weightless = {name: np.broadcast_to(zero, shape) for name, shape in shapes.items()}
+    gpt2 = GPT2(GPT2Config(), weightless)
     check("model.num_params()", gpt2.num_params(), "124,439,808")
     nano = say("nanoGPT's, without wpe", "nanoGPT 的数法，不计 wpe")
-    check(
-        f"model.num_params(embeddings=False): {nano}",
-        gpt2.num_params(embeddings=False),
-        "123,653,376",
-    )
+    without = gpt2.num_params(embeddings=False)
+    check(f"model.num_params(embeddings=False): {nano}", without, "123,653,376")
 
 
 diagram()
 by_hand()
 counted()
+num_params()
