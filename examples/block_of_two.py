@@ -88,9 +88,10 @@ def by_npgpt(dy: np.ndarray) -> tuple[np.ndarray, np.ndarray, Params]:
         attn_pdrop=0,
     )
     params = {f"h.0.{name}": array for name, array in named_as_gpt2(WEIGHTS).items()}
-    y, saved = block_forward(X, params, 0, config, MASK, Pass())
+    run = Pass()
+    y, saved = block_forward(X, params, 0, config, MASK, run)
     grads: Params = {}
-    dx = block_backward(dy, saved, 0, grads)
+    dx = block_backward(dy, saved, 0, grads, run)
     return y, dx, {name.removeprefix("h.0."): grad for name, grad in grads.items()}
 
 

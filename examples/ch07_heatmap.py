@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 from any_model import SENTENCE, labels, open_model, options, word_position
 from plots import drawable, pyplot, save
-from show import WIDTH, check, claim, heading
+from show import WIDTH, check, claim, heading, say
 
 from npgpt.cli import run
 from npgpt.trace.report import attention_table
@@ -38,6 +38,20 @@ def head_from_to(tables: np.ndarray, i: int, j: int) -> tuple[int, int, float]:
     weights = tables[:, :, i, j]
     n, h = np.unravel_index(weights.argmax(), weights.shape)
     return int(n), int(h), float(weights[n, h])
+
+
+def control(tables: np.ndarray, n: int, h: int) -> None:
+    """That a head looks at the token before, and not merely at what is near."""
+    steps = [float(np.diagonal(tables[n, h], -back).mean()) for back in range(4)]
+    alike = float(np.mean(1 / np.arange(2, tables.shape[-1] + 1)))
+    found = "  ".join(f"{back}: {weight:.2f}" for back, weight in enumerate(steps))
+    claim(
+        say(
+            f"block {n} head {h}, tokens back {found}; looking at all alike: {alike:.2f}",
+            f"第 {n} 层第 {h} 头，往回几格 {found}；一视同仁：{alike:.2f}",
+        ),
+        steps[1] > 2 * max(alike, *steps[2:]) and steps[1] > steps[0],
+    )
 
 
 def draw(path: Path, panels: list[tuple[str, np.ndarray]], names: list[str]) -> None:
@@ -81,31 +95,45 @@ def main(argv: Sequence[str]) -> int:
     tables = weight_tables(model.forward(ids).saved)
     L, H, T, _ = tables.shape
 
-    heading("7.1", f"{name} reads {args.text!r}")
-    claim(f"{L} blocks x {H} heads = {L * H} weight tables [T, T] = {[T, T]}", len(tables) == L)
-    claim("all are lower triangular", not np.triu(tables, 1).any())
-    claim("each row sums to 1", np.allclose(tables.sum(axis=-1), 1, atol=1e-5))
+    heading("7.1", say(f"{name} reads {args.text!r}", f"{name} 读到 {args.text!r}"))
+    blocks, heads = model.config.n_layer, model.config.n_head
+    claim(
+        say(
+            f"{blocks} blocks x {heads} heads = {L * H} weight tables [T, T] = {[T, T]}",
+            f"{blocks} 层 x {heads} 头 = {L * H} 张权重表 [T, T] = {[T, T]}",
+        ),
+        tables.shape == (blocks, heads, len(ids), len(ids)),
+    )
+    claim(say("all are lower triangular", "都是下三角形"), not np.triu(tables, 1).any())
+    claim(say("each row sums to 1", "每行和为 1"), np.allclose(tables.sum(axis=-1), 1, atol=1e-5))
 
     n, h, weight = previous_token_head(tables)
-    chosen = [(n, h, f"previous token, {weight:.2f}")]
+    chosen = [(n, h, f"previous token, {weight:.2f}", f"看上一个 token，{weight:.2f}")]
     i, j = (word_position(tokenizer, ids, word) for word in (args.looks, args.to))
     if i is not None and j is not None:
         n, h, weight = head_from_to(tables, i, j)
-        chosen.append((n, h, f"{args.looks} looks at {args.to}, {weight:.2f}"))
+        seen = f"{args.looks} looks at {args.to}, {weight:.2f}"
+        chosen.append((n, h, seen, f"{args.looks} 看 {args.to}，{weight:.2f}"))
     if args.layer is not None or args.head is not None:
-        chosen = [(args.layer or 0, args.head or 0, "as asked for")]
-    for n, h, what in chosen:
-        heading("7.1", f"block {n} head {h}: {what}")
+        chosen = [(args.layer or 0, args.head or 0, "as asked for", "指定的头")]
+    for n, h, english, chinese in chosen:
+        heading("7.1", say(f"block {n} head {h}: {english}", f"第 {n} 层第 {h} 头：{chinese}"))
         print(attention_table(tables[n, h], names, T - 1 if i is None else i, WIDTH))
+    if name == "weights/tales" and args.text == SENTENCE:
+        heading("7.1", say("the token before, not only one nearby", "看的是上一个，不只是附近的"))
+        control(tables, *previous_token_head(tables)[:2])
     if model.config.n_layer == 12 and model.config.n_embd == 768 and args.text == SENTENCE:
-        heading("7.1", "the two heads of the article")
-        check("block 4 head 3: it looks at cat", tables[4, 3, i, j], "0.84")
-        previous = float(np.diagonal(tables[4, 11], -1).mean())
-        claim(f"block 4 head 11 looks at the previous token: {previous:.2f}", previous > 0.5)
+        heading("7.1", say("the two heads of the article", "文章里的两个头"))
+        check(
+            say("block 4 head 3: it looks at cat", "第 4 层第 3 头：it 看 cat"),
+            tables[4, 3, i, j],
+            "0.84",
+        )
+        control(tables, 4, 11)
     if args.out is not None:
         draw(
             args.out,
-            [(f"block {n} head {h}\n{what}", tables[n, h]) for n, h, what in chosen],
+            [(f"block {n} head {h}\n{what}", tables[n, h]) for n, h, what, _ in chosen],
             names,
         )
     return 0

@@ -6,7 +6,9 @@ import importlib.util
 import math
 
 import numpy as np
+from show import matrices, say
 
+from npgpt.cli import left
 from npgpt.ops.linear import linear_forward
 from npgpt.ops.mask import causal_mask, mask_forward
 from npgpt.ops.scores import scale_forward, scores_forward
@@ -54,10 +56,35 @@ def by_nudging(name: str, value: np.ndarray, dout: np.ndarray) -> np.ndarray:
     return gradient
 
 
+def compared(
+    forward: dict[str, np.ndarray],
+    dout: np.ndarray,
+    *columns: tuple[str, np.ndarray],
+    rows: list[str] | None = NAMES,
+) -> None:
+    """Print matrices; those named "dA = …" are held against central differences at `forward`."""
+    feet = []
+    for title, gradient in columns:
+        name = title.partition(" = ")[0].removeprefix("d")
+        if " = " not in title:
+            feet.append("")
+            continue
+        error = np.abs(gradient - by_nudging(name, forward[name], dout)).max()
+        if not error < 1e-9:
+            raise AssertionError(f"d{name} is {error:.1e} away from central differences")
+        feet.append(f"± {error:.0e}")
+    matrices(*columns, rows=rows, digits=3, feet=feet)
+
+
 def against_torch(dout: np.ndarray, *gradients: np.ndarray) -> None:
     """Print how far PyTorch is away: out in float32, the gradients of `OWN` in float64."""
     if importlib.util.find_spec("torch") is None:
-        print("  PyTorch is not installed; with it (pip install torch) both are compared here.")
+        print(
+            say(
+                "  PyTorch is not installed; with it (pip install torch) both are compared here.",
+                "  没有装 PyTorch；装上它（pip install torch），这里就与它对拍。",
+            )
+        )
         return
     import torch
     from torch.nn.functional import scaled_dot_product_attention
@@ -70,14 +97,15 @@ def against_torch(dout: np.ndarray, *gradients: np.ndarray) -> None:
     out, _ = from_torch(torch.float32)
     ours = six_steps(**{name: A.astype(np.float32) for name, A in OWN.items()})
     difference = np.abs(ours - out.detach().numpy()).max()
-    print(
-        f"  out, float32:        largest difference {difference:.2e}   (the article sees 5.96e-08)"
-    )
+    largest = say("largest difference", "最大差")
+    article = say("the article sees 5.96e-08", "文章里是 5.96e-08")
+    print(f"  {left('out, float32', 20)}  {largest} {difference:.2e}   {article}")
 
     out, leaves = from_torch(torch.float64)
     out.backward(torch.tensor(dout))
     pairs = zip(leaves, gradients, strict=True)
     apart = max(np.abs(leaf.grad.numpy() - gradient).max() for leaf, gradient in pairs)
-    print(f"  gradients, float64:  largest difference {apart:.2e}   (of x, W_Q, W_K, W_V)")
+    what = left(say("gradients, float64", "梯度, float64"), 20)
+    print(f"  {what}  {largest} {apart:.2e}   x, W_Q, W_K, W_V")
     if difference > 1.2e-7 or apart > 1e-15:
         raise AssertionError("PyTorch is further away than rounding explains")

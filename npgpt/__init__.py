@@ -50,6 +50,7 @@ from npgpt.models.llama.config import LlamaConfig
 from npgpt.models.llama.model import Llama
 from npgpt.models.transformer.config import TransformerConfig
 from npgpt.models.transformer.model import Transformer
+from npgpt.trace.edits import ablate, patch
 
 if TYPE_CHECKING:
     from npgpt.text.tokenizer import TextTokenizer
@@ -64,8 +65,10 @@ __all__ = [
     "LlamaConfig",
     "Transformer",
     "TransformerConfig",
+    "ablate",
     "from_pretrained",
     "load_tokenizer",
+    "patch",
 ]
 
 

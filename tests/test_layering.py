@@ -34,7 +34,7 @@ MAY_IMPORT = {
     "evaluate": ("cli", "ops", "decoding", "files", "models", "text"),
     "fill_mask": ("cli", "ops", "files", "models", "text"),
     "translate": ("cli", "files", "models", "text"),
-    "__init__": ("models", "text"),
+    "__init__": ("models", "text", "trace"),
     "__main__": ("cli", *COMMANDS),
 }
 OUTSIDE = {  # package -> where it may be imported; inside functions only, but for AT_THE_TOP

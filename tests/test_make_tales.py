@@ -76,10 +76,21 @@ def test_a_book_without_its_first_line_is_refused(text):
 def test_cleaning_keeps_the_story_alone(text):
     assert text.clean(text.story(BOOK.split("\n"), "pg0")) == (
         "CHAPTER I\n\n"
-        "'Who is there?' said the old stone, and nobody answered it--only the wind...\n\n"
+        "‘Who is there?’ said the old stone, and nobody answered it--only the wind...\n\n"
         "The wind sang:\n\n"
         "Roll, stone, roll,\nDown the knoll.\n\n"
-        'It rolled over the sharp edge of the old well, and fell. "That was--deep," it said.\n'
+        "It rolled over the sharp edge of the old well, and fell. “That was—deep,” it said.\n"
+    )
+
+
+def test_a_book_with_its_author_alone_above_it_starts_below(text):
+    book = ["THE STONE", "", "by Édith Ny", "", "I", "It fell."]
+    assert text.story(book, "pg0") == ["", "I", "It fell."]
+
+
+def test_quotes_and_dashes_of_a_typewriter(text):
+    assert text.ascii_quotes("“It’s—‘an’ `old` one…” 1–2, café") == (
+        "\"It's--'an' 'old' one...\" 1-2, café"
     )
 
 
@@ -150,6 +161,37 @@ def test_transformers_reads_the_vocabulary_alike(make, hf, tmp_path):
     assert theirs.eos_token_id == 258
     ours = tokenizer_from_folder(folder).encode(sentence, allowed_special="all")
     assert theirs(sentence)["input_ids"] == ours
+
+
+def test_books_go_where_they_belong(make, tmp_path, capsys):
+    """Two folders; the held-out ones twice, with their own quotes and with ASCII ones."""
+    vocab = tmp_path / "gpt2"
+    vocab.mkdir()
+    ids = dict(zip([*byte_alphabet(), *(f"x{n}" for n in range(8000))], count(), strict=False))
+    (vocab / "vocab.json").write_text(dumps(ids), encoding="utf-8")
+    (vocab / "merges.txt").write_text("", encoding="utf-8")
+    for folder, name in (("a", "pg0-stone"), ("a", "pg11-alice"), ("b", "pg1154-doctor")):
+        path = tmp_path / folder / f"{name}.txt"
+        path.parent.mkdir(exist_ok=True)
+        path.write_text("TITLE\n\nby Ny\n\n“Well,” it said.\n", encoding="utf-8")
+    (tmp_path / "a" / "shakespeare.txt").write_text("no dash, no book", encoding="utf-8")
+    corpus = [str(tmp_path / "a"), str(tmp_path / "b")]
+    out = tmp_path / "out"
+    arguments = ["--corpus", *corpus, "--vocab", str(vocab), "--out", str(out), "--ids", "300"]
+    assert make.main(arguments) == 0
+    written = {
+        path.relative_to(out).as_posix(): path.read_text("utf-8") for path in out.rglob("*.txt")
+    }
+    del written["vocab-300/merges.txt"]
+    own, plain = "“Well,” it said.\n", '"Well," it said.\n'
+    assert written == {
+        "train/pg0-stone.txt": own,
+        "held-out/pg11-alice.txt": own,
+        "held-out-ascii/pg11-alice.txt": plain,
+        "held-out-strangers/pg1154-doctor.txt": own,
+        "held-out-strangers-ascii/pg1154-doctor.txt": plain,
+    }
+    assert "held-out-strangers " in capsys.readouterr().out
 
 
 def test_without_books_the_command_says_so(make, tmp_path):

@@ -1,10 +1,11 @@
 """Old stories -> the plain text and the vocabulary that the model `tales` is trained with.
 
-    python weights/make_tales.py --corpus FOLDER --vocab GPT2_VOCAB_FOLDER --out FOLDER [--ids N]
+    python weights/make_tales.py --corpus FOLDER... --vocab GPT2_VOCAB_FOLDER --out FOLDER [--ids N]
 
 The corpus are books of Project Gutenberg without its licence, named `pgNUMBER-TITLE.txt`, and the
-like; files without a dash in the name are passed over. `train/` and `held-out/` are cleaned as
-`tales_text.py` says; `held-out-raw/` has the same stories with the books' own lines and characters.
+like; files without a dash in the name are passed over. `train/`, `held-out/`, whose authors wrote
+books in `train/`, too, and `held-out-strangers/`, whose authors did not, are cleaned as
+`tales_text.py` says. Each of the two has an `-ascii/`, the same with the quotes of a typewriter.
 """
 
 from __future__ import annotations
@@ -16,13 +17,16 @@ from collections.abc import Sequence
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from tales_text import clean, story
+from tales_text import ascii_quotes, clean, story
 
 from npgpt.cli import run
 from npgpt.text.tokenizer import tokenizer_from_folder
 
-HELD_OUT = {"pg11", "pg55", "pg708"}
-SIZES = (4096, 6144, 8192, 10000, 12288)
+HELD_OUT = {
+    **dict.fromkeys(("pg11", "pg55", "pg708"), "held-out"),
+    **dict.fromkeys(("pg1154", "pg7478", "pg35458"), "held-out-strangers"),
+}
+SIZES = (6144, 7168, 8192)
 END_OF_TEXT = "<|endoftext|>"
 
 
@@ -31,7 +35,7 @@ def main(argv: Sequence[str]) -> int:
     parser = argparse.ArgumentParser(
         prog="make_tales.py", description="Text and vocabulary of weights/tales."
     )
-    parser.add_argument("--corpus", type=Path, required=True, help="folder of books")
+    parser.add_argument("--corpus", type=Path, nargs="+", required=True, help="folders of books")
     parser.add_argument(
         "--vocab", type=Path, required=True, help="folder of GPT-2's vocab.json, merges.txt"
     )
@@ -40,17 +44,18 @@ def main(argv: Sequence[str]) -> int:
         "--ids", type=int, default=8192, help="size of the vocabulary (default %(default)s)"
     )
     args = parser.parse_args(argv)
-    books = sorted(args.corpus.glob("*-*.txt"))
-    if not books:
-        raise FileNotFoundError(
-            f"{args.corpus} has no books, pgNUMBER-TITLE.txt: name their folder."
-        )
-    for path in books:
+    for folder in args.corpus:
+        if not any(folder.glob("*-*.txt")):
+            raise FileNotFoundError(
+                f"{folder} has no books, pgNUMBER-TITLE.txt: name their folder."
+            )
+    for path in sorted(path for folder in args.corpus for path in folder.glob("*-*.txt")):
         name = path.name.split("-")[0]
-        lines = story(path.read_text(encoding="utf-8").split("\n"), name)
-        write(args.out / ("held-out" if name in HELD_OUT else "train") / path.name, clean(lines))
-        if name in HELD_OUT:
-            write(args.out / "held-out-raw" / path.name, "\n".join(lines).strip("\n") + "\n")
+        text = clean(story(path.read_text(encoding="utf-8").split("\n"), name))
+        part = HELD_OUT.get(name, "train")
+        write(args.out / part / path.name, text)
+        if part != "train":
+            write(args.out / f"{part}-ascii" / path.name, ascii_quotes(text))
     write_vocabulary(args.vocab, args.out / f"vocab-{args.ids}", args.ids)
     print_sizes(args.out, args.vocab)
     return 0
@@ -88,16 +93,17 @@ def print_sizes(out: Path, vocab: Path) -> None:
         for size in SIZES:
             write_vocabulary(vocab, Path(folder) / str(size), size)
         tokenizers = [tokenizer_from_folder(Path(folder) / str(size)) for size in SIZES]
+    parts = [part for name in dict.fromkeys(HELD_OUT.values()) for part in (name, f"{name}-ascii")]
     print(
-        f"{'':13}{'books':>6}{'characters':>12}{'bytes':>12}",
+        f"{'':25}{'books':>6}{'characters':>12}{'bytes':>12}",
         *(f"{f'{size} ids':>18}" for size in SIZES),
     )
-    for name in ("train", "held-out", "held-out-raw"):
+    for name in ("train", *parts):
         texts = [path.read_text(encoding="utf-8") for path in sorted((out / name).glob("*.txt"))]
         size = sum(len(text.encode()) for text in texts)
         tokens = [sum(len(tokenizer.encode(text)) for text in texts) for tokenizer in tokenizers]
         columns = (f"{f'{count} ({size / count:.3f})':>18}" for count in tokens)
-        print(f"{name:13}{len(texts):6}{sum(map(len, texts)):12}{size:12}", *columns)
+        print(f"{name:25}{len(texts):6}{sum(map(len, texts)):12}{size:12}", *columns)
 
 
 def write(path: Path, text: str) -> None:

@@ -1,9 +1,9 @@
 """A book of Project Gutenberg, without its licence -> the lines of its story -> plain paragraphs.
 
 `clean` leaves out notes, sources, dedications, page numbers, marks of pictures and footnotes. A
-paragraph becomes one line, verse keeps its lines, quotes and dashes become ASCII. Left alone:
-spelling, accents, headings, words in capitals. The patterns are those that the books of
-`make_tales.py` need.
+paragraph becomes one line, verse keeps its lines. Left alone: spelling, accents, headings, words in
+capitals, quotes and dashes, which some books have in ASCII and some in the shapes of a printer. The
+patterns are those that the books of `make_tales.py` need.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from __future__ import annotations
 import re
 
 FIRST_CHAPTER = re.compile(r"(CHAPTER|Chapter) (I|1|One)(\. .*)?|1\.  .*")
+BY_LINE = re.compile(r"by .+")  # the third line, below the title
 # The line that other stories start with, or their heading.
 START = {
     "pg28": "The Cock and the Pearl",
@@ -56,7 +57,7 @@ PLAIN = str.maketrans(
     {
         **dict.fromkeys("‘’`", "'"),
         **dict.fromkeys("“”", '"'),
-        **dict.fromkeys("–‑", "-"),
+        "–": "-",
         "—": "--",
         "…": "...",
     }
@@ -72,8 +73,8 @@ ASIDE = re.compile(  # a footnote, a short paragraph in brackets, a number, a de
     r"|TO [A-Z .\[\]]+|THE END|The End"
 )
 SOURCE = re.compile(  # what Andrew Lang puts above or below a tale
-    r"^\(?(Adapted|Translated|Story) from|^\(?From (the )?\W?[A-Z].*[.\w]'?$|M[aäu]h?rchen|Contes"
-    r"|\b(Grimm|Perrault|Aulnoy|Caylus|Fenelon|Sebillot|Kletke|Deulin|Southey|Asbjornsen|Lemoine"
+    r"^\(?(Adapted|Translated|Story) from|^\(?From (the )?\W?[A-Z].*[.\w]['’]?$|M[aäu]h?rchen"
+    r"|Contes|\b(Grimm|Perrault|Aulnoy|Caylus|Fenelon|Sebillot|Kletke|Deulin|Southey|Asbjornsen|Lemoine"
     r"|Feroshepore|Punjâbi|oral tradition|Spanish Tradition|Folk Tale|Highland Tales|Swahili Tales"
     r"|Story\))"
 )
@@ -82,11 +83,14 @@ SOURCE = re.compile(  # what Andrew Lang puts above or below a tale
 def story(lines: list[str], name: str) -> list[str]:
     """The lines of the book `name` ("pg11") from where its story starts to where it ends.
 
-    A line may also stand in the table of contents: the last one like it counts as the start.
-    Raises ValueError when the start does not occur.
+    A book that has nothing but a title and its author above the story starts below them. Elsewhere
+    the first line may also stand in the table of contents: the last one like it counts. Raises
+    ValueError when it does not occur.
     """
     bare = [line.strip() for line in lines]
     known = START.get(name)
+    if not known and BY_LINE.fullmatch("".join(bare[2:3])):
+        return lines[3:]
     is_start = [line == known if known else bool(FIRST_CHAPTER.fullmatch(line)) for line in bare]
     if True not in is_start:
         wanted = known or "CHAPTER I"
@@ -96,9 +100,14 @@ def story(lines: list[str], name: str) -> list[str]:
     return lines[start : next(ends, len(lines))]
 
 
+def ascii_quotes(text: str) -> str:
+    """The same text with quotes and dashes as a typewriter has them."""
+    return text.translate(PLAIN)
+
+
 def clean(lines: list[str]) -> str:
     """The lines of a story -> its paragraphs, with an empty line between them."""
-    text = MARKS.sub("", "\n".join(lines).translate(PLAIN).replace("__", "--"))
+    text = MARKS.sub("", "\n".join(lines).replace("‑", "-").replace("__", "--"))
     blocks = [block.split("\n") for block in re.split(r"\n(?:\s*\n)+", text.strip("\n"))]
     lengths = sorted(len(line) for block in blocks for line in block)
     width = lengths[len(lengths) * 9 // 10]

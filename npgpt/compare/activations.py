@@ -9,7 +9,11 @@
                       with ….encoder_attn.probs  ….encoder_attn  ….encoder_attn_layer_norm
     all of them       ids (and target_ids) in front; logits, loss, grad.<parameter> at the end
 
-Each has the name of the Hugging Face module whose output it is.
+Each has the name of the Hugging Face module whose output it is. A pass has further ones, which it
+shows to `observe` alone: the norms (`ln_1`, `ln_2`, `input_layernorm`, `post_attention_layernorm`);
+within attention `q`, `k`, `v`, `scores` (scaled and masked), `context` (the heads side by side);
+within the MLP `c_fc` and `act`, `gate_proj`, `act_fn`, `up_proj` and `gated` (their product),
+`intermediate.dense` and `intermediate`, `fc1` and `activation_fn`.
 """
 
 from __future__ import annotations
@@ -29,6 +33,12 @@ from npgpt.ops.cross_entropy import (
 )
 
 GRAD = "grad."
+INNER = {  # last part of the names of stations that are not compared
+    *("ln_1", "ln_2", "input_layernorm", "post_attention_layernorm"),
+    *("q", "k", "v", "scores", "context"),
+    *("c_fc", "act", "gate_proj", "act_fn", "up_proj", "gated"),
+    *("intermediate", "fc1", "activation_fn"),
+}
 INPUTS = ("ids", "target_ids")  # what the stations are computed from
 
 
@@ -58,7 +68,13 @@ def collect_stations(
     inputs, targets = inputs_and_targets(model, ids, target_ids)
     if gradients:
         _check_loss(model, ids)
-    out = model.forward(*inputs, observe=stations.__setitem__)
+
+    def keep(name: str, array: np.ndarray) -> None:
+        *_, before, last = ("", *name.split("."))
+        if not INNER & {last} and before != "intermediate":
+            stations[name] = array
+
+    out = model.forward(*inputs, observe=keep)
     if out.logits is not None:
         check_targets(out.logits.shape, targets, IGNORE_INDEX)
     if gradients:

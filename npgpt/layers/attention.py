@@ -12,6 +12,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from npgpt.layers.stations import Station, unobserved
 from npgpt.ops import dropout, flash_attention, scores, softmax, weighted_sum
 from npgpt.ops.dropout import dropout_backward, dropout_forward
 from npgpt.ops.flash_attention import flash_attention_backward, flash_attention_forward
@@ -41,6 +42,7 @@ def attention_forward(
     mask: np.ndarray,
     pdrop: float = 0.0,
     rng: np.random.Generator | None = None,
+    station: Station = unobserved,
 ) -> tuple[np.ndarray, AttentionSaved]:
     """Let every query look at the keys and fetch from the values. Article 7.3 steps 2 to 6.
 
@@ -52,6 +54,7 @@ def attention_forward(
         divisor: usually √d_h (7.4).
         mask: bool, broadcasts against [..., T, S]; True = may attend (7.5).
         pdrop, rng: dropout of the weights in training.
+        station: shows `scores`, as softmax reads them, and `probs`, both [..., T, S].
 
     Returns:
         context [..., T, d_h], and what backward reads.
@@ -59,7 +62,9 @@ def attention_forward(
     scores, saved_scores = scores_forward(q, k)  # 2 score          [..., T, S]
     scores, saved_scale = scale_forward(scores, divisor=divisor)  # 3 scale
     scores, saved_mask = mask_forward(scores, mask)  # 4 mask
-    probs, saved_softmax = softmax_forward(scores, axis=-1)  # 5 softmax
+    probs, (_, axis) = softmax_forward(station("scores", scores), axis=-1)  # 5 softmax
+    probs = station("probs", probs)
+    saved_softmax = probs, axis
     probs, saved_dropout = dropout_forward(probs, p=pdrop, rng=rng)
     context, saved_sum = weighted_sum_forward(probs, v)  # 6 weighted sum [..., T, d_h]
     return context, AttentionSaved(
@@ -68,7 +73,7 @@ def attention_forward(
 
 
 def attention_backward(
-    dcontext: np.ndarray, saved: AttentionSaved
+    dcontext: np.ndarray, saved: AttentionSaved, station: Station = unobserved
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """The same steps in reverse: dq [..., T, d_h], dk and dv [..., S, d_h].
 
@@ -76,8 +81,8 @@ def attention_backward(
         dcontext: [..., T, d_h].
     """
     dprobs, dv = weighted_sum_backward(dcontext, saved.weighted_sum)  # 6
-    dprobs = dropout_backward(dprobs, saved.dropout)
-    dscores = softmax_backward(dprobs, saved.softmax)  # 5
+    dprobs = station("probs", dropout_backward(dprobs, saved.dropout))
+    dscores = station("scores", softmax_backward(dprobs, saved.softmax))  # 5
     dscores = mask_backward(dscores, saved.mask)  # 4
     dscores = scale_backward(dscores, saved.scale)  # 3
     dq, dk = scores_backward(dscores, saved.scores)  # 2
@@ -97,6 +102,7 @@ def attend_forward(
     pdrop: float = 0.0,
     rng: np.random.Generator | None = None,
     flash: bool = False,
+    station: Station = unobserved,
 ) -> tuple[np.ndarray, Saved]:
     """Steps 2 to 6, as `attention_forward`, or as one operation if `flash`.
 
@@ -105,15 +111,17 @@ def attend_forward(
     """
     if flash and q.shape[-2] > 1 and (pdrop == 0 or rng is None):
         return flash_attention_forward(q, k, v, divisor=divisor, mask=mask)
-    return attention_forward(q, k, v, divisor=divisor, mask=mask, pdrop=pdrop, rng=rng)
+    return attention_forward(
+        q, k, v, divisor=divisor, mask=mask, pdrop=pdrop, rng=rng, station=station
+    )
 
 
 def attend_backward(
-    dcontext: np.ndarray, saved: Saved
+    dcontext: np.ndarray, saved: Saved, station: Station = unobserved
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Backward of `attend_forward`: dq [..., T, d_h], dk and dv [..., S, d_h]."""
     if isinstance(saved, AttentionSaved):
-        return attention_backward(dcontext, saved)
+        return attention_backward(dcontext, saved, station)
     return flash_attention_backward(dcontext, saved)
 
 

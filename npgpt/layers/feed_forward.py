@@ -6,6 +6,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from npgpt.layers.stations import Station, unobserved
 from npgpt.ops.activation import ACTIVATIONS
 from npgpt.ops.linear import Saved as LinearSaved
 from npgpt.ops.linear import linear_backward, linear_forward
@@ -28,6 +29,7 @@ def feed_forward_forward(
     c_proj_bias: np.ndarray,
     *,
     activation: str,
+    station: Station = unobserved,
 ) -> tuple[np.ndarray, FeedForwardSaved]:
     """Widen, activate, narrow. Article 8.1.
 
@@ -40,19 +42,21 @@ def feed_forward_forward(
         c_fc_weight, c_fc_bias: [d, F], [F].
         c_proj_weight, c_proj_bias: [F, d], [d].
         activation: a name in `ops.activation.ACTIVATIONS`; GPT-2's is "gelu_new".
+        station: shows `c_fc`, before the activation, and `act`, behind it [..., F].
 
     Returns:
         y [..., d], and what backward reads.
     """
     forward, _ = ACTIVATIONS[activation]
     wide, saved_c_fc = linear_forward(x, c_fc_weight, c_fc_bias)  # [..., F]
-    activated, saved_activation = forward(wide)
+    activated, saved_activation = forward(station("c_fc", wide))
+    activated = station("act", activated)
     y, saved_c_proj = linear_forward(activated, c_proj_weight, c_proj_bias)  # [..., d]
     return y, FeedForwardSaved(saved_c_fc, activation, saved_activation, saved_c_proj)
 
 
 def feed_forward_backward(
-    dy: np.ndarray, saved: FeedForwardSaved
+    dy: np.ndarray, saved: FeedForwardSaved, station: Station = unobserved
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
     """Gradients of x, c_fc (weight, bias) and c_proj (weight, bias).
 
@@ -64,6 +68,7 @@ def feed_forward_backward(
     """
     _, backward = ACTIVATIONS[saved.activation]
     dactivated, dc_proj_weight, dc_proj_bias = linear_backward(dy, saved.c_proj)
-    dwide = backward(dactivated, saved.saved_activation)
+    dwide = backward(station("act", dactivated), saved.saved_activation)
+    dwide = station("c_fc", dwide)
     dx, dc_fc_weight, dc_fc_bias = linear_backward(dwide, saved.c_fc)
     return dx, dc_fc_weight, dc_fc_bias, dc_proj_weight, dc_proj_bias

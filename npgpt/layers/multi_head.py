@@ -14,6 +14,7 @@ from typing import NamedTuple
 import numpy as np
 
 from npgpt.layers.attention import Saved, attend_backward, attend_forward, attention_weights
+from npgpt.layers.stations import Station, unobserved
 from npgpt.ops.heads import (
     merge_heads_backward,
     merge_heads_forward,
@@ -34,6 +35,7 @@ def keys_values_forward(
     b_v: np.ndarray,
     *,
     n_head: int,
+    station: Station = unobserved,
 ) -> tuple[tuple[np.ndarray, np.ndarray], KeysValuesSaved]:
     """What can be looked at: a key and a value of every token, in every head. Article 7.3 step 1.
 
@@ -43,6 +45,7 @@ def keys_values_forward(
         memory: the text that is looked at [..., S, d].
         W_k, b_k, W_v, b_v: [d, d], [d], [d, d], [d].
         n_head: H.
+        station: shows `k` and `v`.
 
     Returns:
         (k, v), each [..., H, S, d_h], and what backward reads.
@@ -50,11 +53,11 @@ def keys_values_forward(
     k, saved_k = linear_forward(memory, W_k, b_k)
     v, saved_v = linear_forward(memory, W_v, b_v)
     k, v = (split_heads_forward(part, n_head=n_head)[0] for part in (k, v))
-    return (k, v), (saved_k, saved_v)
+    return (station("k", k), station("v", v)), (saved_k, saved_v)
 
 
 def keys_values_backward(
-    dk: np.ndarray, dv: np.ndarray, saved: KeysValuesSaved
+    dk: np.ndarray, dv: np.ndarray, saved: KeysValuesSaved, station: Station = unobserved
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
     """Gradients of memory, W_k, b_k, W_v and b_v; memory gets the sum of both its ways.
 
@@ -62,6 +65,7 @@ def keys_values_backward(
         dk, dv: [..., H, S, d_h].
     """
     saved_k, saved_v = saved
+    dk, dv = station("k", dk), station("v", dv)
     dmemory, dW_k, db_k = linear_backward(split_heads_backward(dk, None), saved_k)
     through_v, dW_v, db_v = linear_backward(split_heads_backward(dv, None), saved_v)
     return dmemory + through_v, dW_k, db_k, dW_v, db_v
@@ -96,6 +100,7 @@ def query_attention_forward(
     pdrop: float = 0.0,
     rng: np.random.Generator | None = None,
     flash: bool = False,
+    station: Station = unobserved,
 ) -> tuple[np.ndarray, QueryAttentionSaved]:
     """H heads look at k and fetch from v, each in its own way. Article 7.6.
 
@@ -108,22 +113,24 @@ def query_attention_forward(
         W_q, b_q, W_o, b_o: [d, d], [d], [d, d], [d].
         n_head: H.
         divisor, mask, pdrop, rng, flash: see `attend_forward`.
+        station: shows `q` [..., H, T, d_h], then as `attention_forward`, and `context`
+            [..., T, d], the heads side by side.
 
     Returns:
         y [..., T, d], and what backward reads.
     """
     q, saved_q = linear_forward(x, W_q, b_q)
-    q, _ = split_heads_forward(q, n_head=n_head)  # [..., T, d] -> [..., H, T, d_h]
+    q = station("q", split_heads_forward(q, n_head=n_head)[0])  # [..., T, d] -> [..., H, T, d_h]
     context, saved_heads = attend_forward(
-        q, k, v, divisor=divisor, mask=mask, pdrop=pdrop, rng=rng, flash=flash
+        q, k, v, divisor=divisor, mask=mask, pdrop=pdrop, rng=rng, flash=flash, station=station
     )
-    merged, _ = merge_heads_forward(context)  # [..., T, d]
+    merged = station("context", merge_heads_forward(context)[0])  # [..., T, d]
     y, saved_out = linear_forward(merged, W_o, b_o)
     return y, QueryAttentionSaved(saved_q, saved_heads, n_head, saved_out)
 
 
 def query_attention_backward(
-    dy: np.ndarray, saved: QueryAttentionSaved
+    dy: np.ndarray, saved: QueryAttentionSaved, station: Station = unobserved
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
     """Gradients of x, k, v, W_q, b_q, W_o and b_o.
 
@@ -131,7 +138,7 @@ def query_attention_backward(
         dy: [..., T, d].
     """
     dmerged, dW_o, db_o = linear_backward(dy, saved.out)
-    dcontext = merge_heads_backward(dmerged, saved.n_head)
-    dq, dk, dv = attend_backward(dcontext, saved.heads)
-    dx, dW_q, db_q = linear_backward(split_heads_backward(dq, None), saved.q)
+    dcontext = merge_heads_backward(station("context", dmerged), saved.n_head)
+    dq, dk, dv = attend_backward(dcontext, saved.heads, station)
+    dx, dW_q, db_q = linear_backward(split_heads_backward(station("q", dq), None), saved.q)
     return dx, dk, dv, dW_q, db_q, dW_o, db_o

@@ -11,6 +11,7 @@ from typing import NamedTuple
 import numpy as np
 
 from npgpt.layers.attention import Saved, attend_backward, attend_forward, attention_weights
+from npgpt.layers.stations import Station, unobserved
 from npgpt.ops.heads import (
     merge_heads_backward,
     merge_heads_forward,
@@ -49,6 +50,7 @@ def self_attention_forward(
     pdrop: float = 0.0,
     rng: np.random.Generator | None = None,
     flash: bool = False,
+    station: Station = unobserved,
 ) -> tuple[np.ndarray, SelfAttentionSaved]:
     """Multi-head self-attention: H heads do the six steps side by side. Article 7.6.
 
@@ -63,6 +65,8 @@ def self_attention_forward(
         divisor, mask, pdrop, rng, flash: see `attend_forward`.
         extend_kv: puts new keys and values [..., H, T, d_h] behind those of earlier tokens and
             returns all of them [..., H, S, d_h]; None in training and without a cache.
+        station: shows `q`, `k`, `v` [..., H, T, d_h], then as `attention_forward`, and `context`
+            [..., T, d], the heads side by side.
 
     Returns:
         y [..., T, d], and what backward reads.
@@ -70,19 +74,22 @@ def self_attention_forward(
     qkv, saved_c_attn = linear_forward(x, c_attn_weight, c_attn_bias)  # 1 project [..., T, 3 d]
     d = x.shape[-1]
     parts = (qkv[..., :d], qkv[..., d : 2 * d], qkv[..., 2 * d :])
-    q, k, v = (split_heads_forward(part, n_head=n_head)[0] for part in parts)  # [..., H, T, d_h]
+    q, k, v = (
+        station(name, split_heads_forward(part, n_head=n_head)[0])  # [..., H, T, d_h]
+        for name, part in zip("qkv", parts, strict=True)
+    )
     if extend_kv is not None:
         k, v = extend_kv(k, v)
     context, saved_heads = attend_forward(
-        q, k, v, divisor=divisor, mask=mask, pdrop=pdrop, rng=rng, flash=flash
+        q, k, v, divisor=divisor, mask=mask, pdrop=pdrop, rng=rng, flash=flash, station=station
     )  # 2 … 6, every head on its own [..., H, T, d_h]
-    merged, _ = merge_heads_forward(context)  # [..., T, d]
+    merged = station("context", merge_heads_forward(context)[0])  # [..., T, d]
     y, saved_c_proj = linear_forward(merged, c_proj_weight, c_proj_bias)
     return y, SelfAttentionSaved(saved_c_attn, saved_heads, n_head, saved_c_proj)
 
 
 def self_attention_backward(
-    dy: np.ndarray, saved: SelfAttentionSaved
+    dy: np.ndarray, saved: SelfAttentionSaved, station: Station = unobserved
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
     """Gradients of x, c_attn (weight, bias) and c_proj (weight, bias).
 
@@ -93,7 +100,11 @@ def self_attention_backward(
         dx [..., T, d], then each parameter's gradient in the parameter's shape.
     """
     dmerged, dc_proj_weight, dc_proj_bias = linear_backward(dy, saved.c_proj)
-    dcontext = merge_heads_backward(dmerged, saved.n_head)
-    dqkv = [split_heads_backward(dpart, None) for dpart in attend_backward(dcontext, saved.heads)]
+    dcontext = merge_heads_backward(station("context", dmerged), saved.n_head)
+    dparts = attend_backward(dcontext, saved.heads, station)
+    dqkv = [
+        split_heads_backward(station(name, dpart), None)
+        for name, dpart in zip("qkv", dparts, strict=True)
+    ]
     dx, dc_attn_weight, dc_attn_bias = linear_backward(np.concatenate(dqkv, axis=-1), saved.c_attn)
     return dx, dc_attn_weight, dc_attn_bias, dc_proj_weight, dc_proj_bias

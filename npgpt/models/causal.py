@@ -14,6 +14,7 @@ import numpy as np
 from npgpt.decoding import causal as decoding
 from npgpt.decoding.kv_cache import KVCache, Sizes, check_cache, new_cache
 from npgpt.models.common import Model, Observer, Params, Pass
+from npgpt.ops.cross_entropy import cross_entropy_backward, cross_entropy_forward
 from npgpt.ops.lm_head import lm_head_backward, lm_head_forward
 from npgpt.ops.lm_head_loss import lm_head_loss_backward, lm_head_loss_forward
 from npgpt.ops.lookup import check_ids, check_mask
@@ -41,7 +42,7 @@ class CausalLM(Model):
         """
         raise NotImplementedError
 
-    def _trunk_backward(self, dx: np.ndarray, saved: Any, grads: Params) -> None:
+    def _trunk_backward(self, dx: np.ndarray, saved: Any, grads: Params, run: Pass) -> None:
         """The trunk in reverse: puts the gradients of its parameters into `grads`."""
         raise NotImplementedError
 
@@ -86,9 +87,9 @@ class CausalLM(Model):
                 tokens only, as Hugging Face's generation does. S includes cached positions.
             kv: keys and values of earlier tokens, which grow by these T; see `new_kv_cache`.
             rng: draws the dropout masks in training; None: no dropout.
-            observe: called as observe(station, array) at each station of the pass: `embed`; for
-                every block what attention and feed-forward add, and the residual stream behind
-                them; the last norm; `logits`. `{}.__setitem__` collects them.
+            observe: called as observe(station, array) at each station of the pass, see
+                `npgpt.compare.activations`; `{}.__setitem__` collects them. Where it returns an
+                array, the pass goes on with that one, see `npgpt.layers.stations`.
             flash: attention without weight tables, see `attend_forward`.
 
         Returns:
@@ -100,15 +101,21 @@ class CausalLM(Model):
         run = Pass(rng, observe, flash, kv=kv)
         x, saved = self._read(ids, attention_mask, run)
         logits, lm_head = lm_head_forward(x, self.params[self.head])  # [..., T, d] -> [..., T, V]
-        run.station("logits", logits)
-        return CausalOutput(logits, saved._replace(lm_head=lm_head))
+        return CausalOutput(run.station("logits", logits), saved._replace(lm_head=lm_head))
 
-    def backward(self, dlogits: np.ndarray, saved: Any) -> Params:
+    def backward(
+        self, dlogits: np.ndarray, saved: Any, *, observe: Observer | None = None
+    ) -> Params:
         """Gradients of all parameters, keyed like `params`, from that of the logits [..., T, V].
 
         A tied table gets both its contributions: as lm_head and as lookup (article 10.2).
+
+        `observe` is called as observe(station, gradient) with the gradient that arrives at each
+        station, from the last to the first. Where it returns an array, that one goes on.
         """
-        return self._read_backward(*lm_head_backward(dlogits, saved.lm_head), saved)
+        run = Pass(observe=observe)
+        dx, dtable = lm_head_backward(run.station("logits", dlogits), saved.lm_head)
+        return self._read_backward(dx, dtable, saved, run)
 
     def loss_and_grads(
         self,
@@ -117,18 +124,28 @@ class CausalLM(Model):
         attention_mask: Any = None,
         *,
         rng: np.random.Generator | None = None,
+        flash: bool = True,
     ) -> tuple[np.floating, Params]:
         """Mean loss in nats over all targets that are not -100, and every parameter's gradient.
+
+        Two operations stand for several that would write large tables: `flash_attention` for the
+        six steps, `lm_head_loss` for `lm_head` and `cross_entropy`. `flash=False` takes the latter:
+        slower, with more memory, and the same numbers up to rounding.
 
         Args:
             ids: [T] or [B, T].
             targets: like ids, already shifted: targets[t] is the token that follows ids[t].
             attention_mask, rng: see `forward`.
+            flash: False runs each operation by itself.
         """
         targets = check_ids(targets, "targets")
+        if not flash:
+            out = self.forward(ids, attention_mask, rng=rng)
+            loss, saved_entropy = cross_entropy_forward(out.logits, targets)
+            return loss, self.backward(cross_entropy_backward(1.0, saved_entropy), out.saved)
         x, saved = self._read(ids, attention_mask, Pass(rng, flash=True))
         loss, saved_loss = lm_head_loss_forward(x, targets, self.params[self.head])
-        return loss, self._read_backward(*lm_head_loss_backward(1.0, saved_loss), saved)
+        return loss, self._read_backward(*lm_head_loss_backward(1.0, saved_loss), saved, Pass())
 
     def _read(self, ids: Any, attention_mask: Any, run: Pass) -> tuple[np.ndarray, Any]:
         """What the trunk makes of checked ids, their positions, and who may look at whom."""
@@ -145,10 +162,10 @@ class CausalLM(Model):
             run.kv.advance(T)
         return x, saved
 
-    def _read_backward(self, dx: np.ndarray, dtable: np.ndarray, saved: Any) -> Params:
+    def _read_backward(self, dx: np.ndarray, dtable: np.ndarray, saved: Any, run: Pass) -> Params:
         """Gradients of all parameters, from that of the trunk's output and of lm_head's table."""
         grads: Params = {self.head: dtable}
-        self._trunk_backward(dx, saved, grads)
+        self._trunk_backward(dx, saved, grads, run)
         return {name: grads[name] for name in self.params}
 
     def new_kv_cache(self, batch: tuple[int, ...] = (), capacity: int | None = None) -> KVCache:

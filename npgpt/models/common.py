@@ -14,10 +14,11 @@ from npgpt.decoding.arguments import flag
 from npgpt.decoding.kv_cache import KVCache
 from npgpt.files.hub import companions
 from npgpt.files.io import path_text
+from npgpt.layers.stations import Station, unobserved
 from npgpt.models.generation import Generation, with_generation
 
 Params = dict[str, np.ndarray]
-Observer = Callable[[str, np.ndarray], Any]
+Observer = Callable[[str, np.ndarray], Any]  # an array that it returns takes the place
 
 
 class Pass(NamedTuple):
@@ -29,15 +30,26 @@ class Pass(NamedTuple):
     keep: bool = True  # what a backward pass reads
     kv: KVCache | None = None  # keys and values of earlier tokens
 
-    def station(self, name: str, array: np.ndarray) -> None:
-        """Show an intermediate result to whoever observes the pass."""
-        if self.observe is not None:
-            self.observe(name, array)
+    def station(self, name: str, array: np.ndarray) -> np.ndarray:
+        """Show an array to whoever observes the pass; returns what the pass goes on with.
 
-    def weights(self, name: str, attn: Any) -> None:
-        """Show the attention weights [..., H, T, S], which a pass with `flash` does not have."""
-        if self.observe is not None and not self.flash:
-            self.observe(f"{name}.probs", attn.probs)
+        Raises ValueError for an array of another shape in its place.
+        """
+        if self.observe is None or (other := self.observe(name, array)) is None:
+            return array
+        other = np.asarray(other, array.dtype)
+        if other.shape != array.shape:
+            raise ValueError(
+                f"{name} is {[*array.shape]}, but observe returned {[*other.shape]} for it; return "
+                "None to leave it as it is."
+            )
+        return other
+
+    def within(self, part: str, **names: str) -> Station:
+        """The stations of a part: `station` with its name in front, and other `names` behind."""
+        if self.observe is None:
+            return unobserved
+        return lambda name, array: self.station(f"{part}.{names.get(name, name)}", array)
 
     def extend_kv(self, n: int) -> Callable[..., tuple[np.ndarray, np.ndarray]] | None:
         """What puts new keys and values of block n behind the earlier ones; None without cache."""

@@ -33,10 +33,10 @@ def gelu_tanh_forward(x: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     y = np.empty_like(x)
 
     def activate(x: np.ndarray, y: np.ndarray) -> None:
-        _tanh_u(x, y)
-        y += 1
-        y *= x
-        y *= 0.5
+        _tanh_u(x, y)  # y = tanh u
+        y += 1  # 1 + tanh u
+        y *= x  # x (1 + tanh u)
+        y *= 0.5  # x/2 (1 + tanh u)
 
     map_chunks(activate, x.reshape(-1), y.reshape(-1))
     return y, x
@@ -59,15 +59,15 @@ def gelu_tanh_backward(dy: np.ndarray, saved: np.ndarray) -> np.ndarray:
 
     def slope_times_dy(x: np.ndarray, dy: np.ndarray, slope: np.ndarray) -> None:
         tanh_u = _tanh_u(x, np.empty_like(x))
-        np.multiply(x, x, out=slope)
-        slope *= 3 * 0.044715 * SQRT_2_OVER_PI
+        np.multiply(x, x, out=slope)  # x²
+        slope *= 3 * 0.044715 * SQRT_2_OVER_PI  # √(2/π) 3 · 0.044715 x²
         slope += SQRT_2_OVER_PI  # u'
-        slope *= x
-        slope *= 1 - tanh_u * tanh_u
-        slope += tanh_u
-        slope += 1
-        slope *= 0.5
-        slope *= dy
+        slope *= x  # x u'
+        slope *= 1 - tanh_u * tanh_u  # x (1 - tanh² u) u'
+        slope += tanh_u  # tanh u + x (1 - tanh² u) u'
+        slope += 1  # 2 y'
+        slope *= 0.5  # y'
+        slope *= dy  # dx
 
     map_chunks(slope_times_dy, saved.reshape(-1), dy.reshape(-1), dx.reshape(-1))
     return dx
@@ -75,10 +75,10 @@ def gelu_tanh_backward(dy: np.ndarray, saved: np.ndarray) -> np.ndarray:
 
 def _tanh_u(x: np.ndarray, out: np.ndarray) -> np.ndarray:
     """tanh(√(2/π) (x + 0.044715 x³)), written into `out`."""
-    np.multiply(x, x, out=out)
-    out *= 0.044715 * SQRT_2_OVER_PI
-    out += SQRT_2_OVER_PI
-    out *= x
+    np.multiply(x, x, out=out)  # x²
+    out *= 0.044715 * SQRT_2_OVER_PI  # √(2/π) 0.044715 x²
+    out += SQRT_2_OVER_PI  # √(2/π) (1 + 0.044715 x²)
+    out *= x  # u
     return np.tanh(out, out=out)
 
 

@@ -37,9 +37,8 @@ def cross_entropy_forward(
     """
     check_targets(logits.shape, targets, ignore_index)
     logits_max = logits.max(axis=-1, keepdims=True)
-    total = np.empty(logits.shape[:-1], logits.dtype)
-    for row in np.ndindex(total.shape):  # one at a time, so that there is no second [..., V]
-        total[row] = np.exp(logits[row] - logits_max[row]).sum()
+    exps = logits - logits_max
+    total = np.exp(exps, out=exps).sum(axis=-1)  # [...]
     keep = targets != ignore_index
     picked = np.take_along_axis(logits, np.where(keep, targets, 0)[..., None], axis=-1)
     surprise = np.log(total) - (picked - logits_max)[..., 0]  # [...]
@@ -63,10 +62,11 @@ def cross_entropy_backward(dloss: float, saved: Saved) -> np.ndarray:
     logits, logits_max, total, targets, ignore_index = saved
     keep = targets != ignore_index
     dlogits = np.subtract(logits, logits_max, order="C")  # so that rows is a view
-    np.exp(dlogits, out=dlogits)  # softmax · total; the last line divides all by total
+    np.exp(dlogits, out=dlogits)
+    dlogits /= total[..., None]  # softmax(logits)
     rows = dlogits.reshape(-1, dlogits.shape[-1])  # [N_all, V]
-    rows[np.arange(len(rows)), np.where(keep, targets, 0).reshape(-1)] -= total.reshape(-1)
-    scale = keep * (float(dloss) / max(int(keep.sum()), 1)) / total  # [...]
+    rows[np.arange(len(rows)), np.where(keep, targets, 0).reshape(-1)] -= 1
+    scale = keep * (float(dloss) / max(int(keep.sum()), 1))  # dloss / N, 0 for ignored t
     dlogits *= scale.astype(dlogits.dtype)[..., None]
     return dlogits
 

@@ -39,18 +39,24 @@ def layer_norm_forward(
 
 
 def layer_norm_backward(dy: np.ndarray, saved: Saved) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Gradients of x, γ and β.
+    """Gradients of x, γ (weight) and β (bias).
 
-        dβ = Σ dy           dγ = Σ dy x̂             (over all tokens)
+        dbias = Σ dy        dweight = Σ dy x̂        (over all tokens)
 
-    For x write g = dy γ, the gradient that reaches x̂. x reaches x̂ by three roads: itself, the
-    mean, the variance.
+    x_j reaches x̂_i = (x_i - mean) rstd by three roads (x̂ is x_hat in the code):
 
-        itself:      rstd g
-        mean:        a shift of all of x changes nothing, so the mean of g drops out
-        variance:    a stretch of x changes nothing either, so g's part along x̂ drops out
+        itself:     ∂x_i/∂x_j  = δ_ij, which is 1 if i = j and 0 otherwise
+        mean:       ∂mean/∂x_j = 1/d
+        rstd:       ∂rstd/∂x_j = -rstd² x̂_j / d            as rstd = 1 / √(variance + eps)
+
+        ∂x̂_i/∂x_j = rstd (δ_ij - 1/d - x̂_i x̂_j / d)
+
+    With g = dy weight, the gradient that reaches x̂, the sum dx_j = Σ_i g_i ∂x̂_i/∂x_j is
 
         dx = rstd (g - mean(g) - x̂ mean(g x̂))
+
+    A shift of x changes nothing, so the mean of g drops out. A stretch of x changes nothing either
+    if eps = 0, so g's part along x̂ drops out; with eps its share eps rstd² stays.
 
     Args:
         dy: [..., d].

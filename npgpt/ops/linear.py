@@ -7,9 +7,9 @@ from __future__ import annotations
 
 import numpy as np
 
-from npgpt.ops.project import Saved as Saved
-from npgpt.ops.project import project_backward, project_forward
 from npgpt.ops.row_sum import sum_rows
+
+Saved = tuple[np.ndarray, np.ndarray]  # x, W
 
 
 def linear_forward(x: np.ndarray, W: np.ndarray, b: np.ndarray) -> tuple[np.ndarray, Saved]:
@@ -25,15 +25,16 @@ def linear_forward(x: np.ndarray, W: np.ndarray, b: np.ndarray) -> tuple[np.ndar
     Returns:
         y [..., out], and what backward reads.
     """
-    y, saved = project_forward(x, W)
+    y = x.reshape(-1, W.shape[0]) @ W  # one product over all leading axes: [N, out]
     y += b
-    return y, saved
+    return y.reshape(*x.shape[:-1], W.shape[1]), (x, W)
 
 
 def linear_backward(dy: np.ndarray, saved: Saved) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Gradients of x, W and b.
 
-    Those of x and W are `project_backward`'s; b meets every row n as it is:
+    From y[n, j] = Σ_i x[n, i] W[i, j] + b[j]: of the product each factor gets dy times the other,
+    and b meets every row n as it is:
 
         dx = dy Wᵀ          dW = xᵀ dy (summed over all rows n)         db = Σ_n dy[n]
 
@@ -43,5 +44,7 @@ def linear_backward(dy: np.ndarray, saved: Saved) -> tuple[np.ndarray, np.ndarra
     Returns:
         dx [..., in], dW [in, out], db [out].
     """
-    dx, dW = project_backward(dy, saved)
-    return dx, dW, sum_rows(dy)
+    x, W = saved
+    d_in, d_out = W.shape
+    rows, drows = x.reshape(-1, d_in), dy.reshape(-1, d_out)  # [N, in], [N, out]
+    return (drows @ W.T).reshape(x.shape), rows.T @ drows, sum_rows(drows)

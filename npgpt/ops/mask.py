@@ -8,7 +8,7 @@ import numpy as np
 def causal_mask(T: int, S: int) -> np.ndarray:
     """Each query sees the keys up to its own position. Article 7.5.
 
-        mask[i, j] = j <= i + (S - T)
+        mask[i, j] = j <= i + S - T, so it depends on j - i only
 
     Counted from the bottom-right corner, because the T queries are the last T of the S positions: T
     = S in training and prefill, T = 1 in decoding.
@@ -16,8 +16,8 @@ def causal_mask(T: int, S: int) -> np.ndarray:
     Returns:
         bool [T, S], read-only; T + S bytes of memory, as all its rows are cut from one.
     """
-    ramp = np.arange(T + S) < S  # S times True; row i is the S of them from T - 1 - i on
-    return np.lib.stride_tricks.sliding_window_view(ramp, S)[:T][::-1]
+    seen = np.arange(-T, S) <= S - T  # of every j - i
+    return np.lib.stride_tricks.sliding_window_view(seen, S)[:0:-1]  # row i: j - i = -i, 1 - i, …
 
 
 def padding_mask(attention_mask: np.ndarray) -> np.ndarray:

@@ -93,7 +93,7 @@ def post_norm_block(
     h, eps = f"h.{n}", config.layer_norm_epsilon
     attn = of(params, f"{h}.attn.c_attn", f"{h}.attn.c_proj")
     correction, saved = self_attention_forward(x, *attn, n_head=3, divisor=4.0, mask=mask)
-    run.weights(f"{h}.attn", saved)
+    run.station(f"{h}.attn.probs", saved.probs)
     run.station(f"{h}.attn", correction)
     x, _ = layer_norm_forward(x + correction, *of(params, f"{h}.ln_1"), eps=eps)
     mlp = of(params, f"{h}.mlp.c_fc", f"{h}.mlp.c_proj")

@@ -78,22 +78,40 @@ NUMBERS: dict[str, tuple[str, ...]] = {
         *("dP = dout Vᵀ", "dV = Pᵀ dout", "dS = dscaled / √d", "dQ = dS K", "dK = dSᵀ Q"),
         *("dW_Q = xᵀ dQ", "dW_K = xᵀ dK", "dW_V = xᵀ dV", "dx = dQ W_Qᵀ + dK W_Kᵀ + dV W_Vᵀ"),
         "t2    0.274  0.274  0.452    1  0  1    0.726      0.075  -0.199   0.124",
+        *("so ± p (1 - p), as in 7.4", "t2 would look away from t1"),
     ),
     "ch07_flash_attention": (
         "the same output as with the whole table",
         *("dq: largest", "dk: largest", "dv: largest"),
+        "six steps  T = 1024    1,048,576",
+        "in tiles   T = 1024        1,024",
+        *(
+            "twice the text: 4 times",
+            "twice the text: 2 times",
+            "one table alone would take 8.4 MB",
+        ),
     ),
     "ch07_heads": (
         *("590,592", "2,362,368", "0.59 M", "1.2 MFLOPs"),
         *("12,582,912", "25,165,824 bytes", "24 MiB", "301,989,888 bytes", "288 MiB"),
         "12 projections [768, 64] of the whole x",
         "W_V W_O folds into one matrix",
-        "c_attn [768, 2304] = [768, 2304]",
+        "c_attn [768, 2304] = [W_Q | W_K | W_V] = [768, 2304]",
+        *(f"{name} of the model = x W_{name}, cut" for name in "QKV"),
+        "1,610,612,736",
+    ),
+    "ch07_gqa": (
+        *("W_K  k_proj  [4096, 1024]      4,194,304", "weight tables that change ■ ■ · ·"),
+        "the gradient of a shared head is the sum of its copies' gradients",
     ),
     "ch07_heads_of_a_model": (
         "of 144 heads put most of their weight on the first token",
-        "144 heads change it by less than 1 %",
+        "A head that looks at all tokens alike gives it 0.10.",
         "head 1 a copy of head 0: their gradients are equal",
+    ),
+    "ch07_heads_switched_off": (
+        "144 heads change it by less than 1 %",
+        "switching off head 1 of block 0 takes away its P V W_O, and nothing else",
     ),
     "ch07_heatmap": (
         "12 blocks x 12 heads = 144 weight tables",
@@ -104,9 +122,21 @@ NUMBERS: dict[str, tuple[str, ...]] = {
         "changed: · · ■",
         "42 predictions from one pass",
         "a different last token changes no logit before it",
-        "6 of 6 right, loss 0.00",
+        *("6 of 6 right, loss 0.00", "0 of 6 right, loss 9.27"),
+        *("t2 gets the same", "t2 notices", "five tokens in 20 orders: the sixth gets the same"),
+    ),
+    "ch07_query_and_key": (
+        "t0    2  0  1    4  0  3",
+        *(
+            "x xᵀ is symmetric",
+            "S is not: t0 scores t2 with 3, t2 scores t0 with 1",
+            "it finds cat",
+        ),
     ),
     "ch07_scaling": (
+        "q · k         -4    -2     0     2     4",
+        "cases          16    64    96    64    16",
+        "1, 2, 3, 4 terms: variance 1, 2, 3, 4",
         *("1.99", "8.01", "11.33", "32.01", "1.00"),
         *("0.99995", "0.00005", "0.88", "0.71", "0.29", "0.21"),
     ),
@@ -153,6 +183,11 @@ NUMBERS: dict[str, tuple[str, ...]] = {
         *("one AdamW step: 2.785 -> ", "greedy, with cache and without: "),
         "layers · 2 · T · d = 2 · 2 · 5 · 8 = 160",
         "1.4e-2 on a scale of 155, relative 8.9e-5",
+    ),
+    "one_page": (
+        "42 tokens, loss 5.7175",
+        *("npgpt: loss and logits at most ", "npgpt: all 148 gradients at most "),
+        "transformers: has no random model",
     ),
     "three_routes": (
         *("encoder-only (BERT)", "decoder-only (GPT)", "encoder-decoder: decoder"),

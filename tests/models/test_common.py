@@ -9,11 +9,14 @@ from typing import Any
 import numpy as np
 import pytest
 
+from npgpt.layers import attention
+from npgpt.models import causal
 from npgpt.models.common import of, put
 from tests.builders.bert import random_bert
 from tests.builders.gpt2 import random_gpt2
 from tests.builders.llama import random_llama
 from tests.builders.transformer import random_transformer
+from tests.gradcheck import check_close
 
 REPR = {
     random_gpt2: "GPT2(2 blocks, 3 heads, d 12, V 19, {} parameters, float32)",
@@ -114,3 +117,30 @@ def test_settings_that_are_numpy_scalars_leave_float32_alone(random_model, scala
         for got, want in zip(*results, strict=True):
             assert got.dtype == np.float32
             np.testing.assert_array_equal(got, want)
+
+
+@pytest.mark.parametrize("random_model", REPR, ids=lambda make: make.__name__)
+@pytest.mark.parametrize("dropout", [False, True])
+def test_training_through_each_operation_by_itself_is_the_same(
+    rng, random_model, dropout, monkeypatch
+) -> None:
+    """`flash=False`: no operation stands for several."""
+    length = "n_positions" if random_model is random_gpt2 else "max_position_embeddings"
+    model = random_model(rng, **{length: 140})  # the encoder-decoder takes tiles from 129 on
+    ids, targets = rng.integers(3, 19, (2, 2, 140))
+    targets[0, 5] = targets[1, 130:] = -100
+    mask = np.ones_like(ids)
+    mask[1, 130:] = 0
+
+    def step(flash: bool) -> dict[str, np.ndarray]:
+        draw = np.random.default_rng(1) if dropout else None
+        loss, grads = model.loss_and_grads(ids, targets, mask, rng=draw, flash=flash)
+        return {"loss": np.asarray(loss), **grads}
+
+    fast = step(flash=True)
+    for module, name in ((attention, "flash_attention_forward"), (causal, "lm_head_loss_forward")):
+        monkeypatch.setattr(module, name, None)
+    if not dropout:  # of the weights, which tiles leave out
+        with pytest.raises(TypeError, match="'NoneType' object is not callable"):
+            step(flash=True)
+    check_close(step(flash=False), fast, 1e-12)

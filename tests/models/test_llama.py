@@ -96,7 +96,9 @@ def test_weight_tables_or_tiles(rng, flash) -> None:
     np.testing.assert_allclose(logits, model(ids), rtol=1e-11)
     names = ["self_attn.probs", "self_attn", "mlp"]
     blocks = [f"layers.{n}{'.' * bool(s)}{s}" for n in range(2) for s in (*names[flash:], "")]
-    assert list(seen) == ["embed", *blocks, "norm", "logits"]
+    wanted = ["embed", *blocks, "norm", "logits"]
+    assert [name for name in seen if name in wanted] == wanted
+    assert flash != ("layers.0.self_attn.probs" in seen)
     if not flash:
         probs = saved.blocks[1].self_attn.probs
         assert probs.shape == (B, 6, T, T)

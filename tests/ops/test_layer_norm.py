@@ -49,6 +49,20 @@ def test_naive_loop(rng: np.random.Generator) -> None:
     np.testing.assert_allclose(dbias, want_dbias, rtol=1e-13)
 
 
+@pytest.mark.parametrize("eps", [0.0, 0.1])
+def test_the_table_of_slopes_and_what_it_leaves_of_a_shift_and_a_stretch(rng, eps) -> None:
+    """∂x̂_i/∂x_j = rstd (δ_ij - 1/d - x̂_i x̂_j / d), as the docstring derives it."""
+    d = 5
+    x = rng.standard_normal(d)
+    x_hat, saved = layer_norm_forward(x, np.ones(d), np.zeros(d), eps=eps)
+    rstd = 1 / math.sqrt(x.var() + eps)
+    table = rstd * (np.eye(d) - 1 / d - np.outer(x_hat, x_hat) / d)
+    for i, one in enumerate(np.eye(d)):
+        np.testing.assert_allclose(layer_norm_backward(one, saved)[0], table[i], atol=1e-14)
+    np.testing.assert_allclose(table @ np.ones(d), 0, atol=1e-14)
+    np.testing.assert_allclose(table @ x_hat, eps * rstd**2 * rstd * x_hat, atol=1e-14)
+
+
 def test_each_token_by_itself(rng: np.random.Generator) -> None:
     x, weight, bias = rng.standard_normal((2, 3, 4)), np.ones(4), np.zeros(4)
     changed = x.copy()

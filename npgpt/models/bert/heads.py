@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from npgpt.models.bert.config import BERTConfig
-from npgpt.models.common import Params, of, put
+from npgpt.models.common import Params, Pass, of, put
 from npgpt.ops import layer_norm, linear
 from npgpt.ops.activation import ACTIVATIONS, tanh_backward, tanh_forward
 from npgpt.ops.layer_norm import layer_norm_backward, layer_norm_forward
@@ -84,7 +84,7 @@ def decoder_name(config: BERTConfig) -> str:
 PoolerSaved = tuple[linear.Saved, np.ndarray, tuple[int, ...]]  # linear, tanh, shape of x
 
 
-def pooler_forward(x: np.ndarray, params: Params) -> tuple[np.ndarray, PoolerSaved]:
+def pooler_forward(x: np.ndarray, params: Params, run: Pass) -> tuple[np.ndarray, PoolerSaved]:
     """One vector for a whole text: that of its first token, [CLS], once more transformed.
 
         pooled = tanh(x_0 W + b)
@@ -96,8 +96,8 @@ def pooler_forward(x: np.ndarray, params: Params) -> tuple[np.ndarray, PoolerSav
         pooled [..., d], and what backward reads.
     """
     first, dense = linear_forward(x[..., 0, :], *of(params, POOLER))
-    pooled, saved_tanh = tanh_forward(first)
-    return pooled, (dense, saved_tanh, x.shape)
+    pooled = run.station("pooler", tanh_forward(first)[0])
+    return pooled, (dense, pooled, x.shape)
 
 
 def pooler_backward(dpooled: np.ndarray, saved: PoolerSaved, grads: Params) -> np.ndarray:
@@ -123,7 +123,7 @@ class HeadsSaved(NamedTuple):
 
 
 def heads_forward(
-    x: np.ndarray, params: Params, config: BERTConfig
+    x: np.ndarray, params: Params, config: BERTConfig, run: Pass
 ) -> tuple[np.ndarray | None, np.ndarray | None, HeadsSaved]:
     """Pooled vector [..., d] and logits [..., T, V], as far as there are parameters for them.
 
@@ -132,9 +132,10 @@ def heads_forward(
     """
     pooled = logits = pooler = mlm_head = None
     if "pooler.dense.weight" in params:
-        pooled, pooler = pooler_forward(x, params)
+        pooled, pooler = pooler_forward(x, params, run)
     if "cls.predictions.bias" in params:
         logits, mlm_head = mlm_head_forward(x, params, config)
+        logits = run.station("logits", logits)
     return pooled, logits, HeadsSaved(pooler, mlm_head)
 
 
@@ -144,18 +145,20 @@ def heads_backward(
     saved: HeadsSaved,
     config: BERTConfig,
     grads: Params,
+    run: Pass,
 ) -> np.ndarray | float:
     """What the given gradients mean for the hidden states: dx [..., T, d], or 0.0 without any.
 
     Raises ValueError for the gradient of an output that there was not.
     """
     dx: np.ndarray | float = 0.0
-    if dpooled is not None:
-        if saved.pooler is None:
-            raise ValueError("dpooled is given, but this BERT has no pooler.")
-        dx = dx + pooler_backward(dpooled, saved.pooler, grads)
     if dlogits is not None:
         if saved.mlm_head is None:
             raise ValueError("dlogits is given, but this BERT has no MLM head.")
+        dlogits = run.station("logits", dlogits)
         dx = dx + mlm_head_backward(dlogits, saved.mlm_head, config, grads)
+    if dpooled is not None:
+        if saved.pooler is None:
+            raise ValueError("dpooled is given, but this BERT has no pooler.")
+        dx = dx + pooler_backward(run.station("pooler", dpooled), saved.pooler, grads)
     return dx

@@ -25,6 +25,7 @@ from npgpt.layers.multi_head import (
     query_attention_backward,
     query_attention_forward,
 )
+from npgpt.layers.stations import Station
 from npgpt.models.bert.checkpoint import save_bert
 from npgpt.models.bert.config import BERTConfig
 from npgpt.models.bert.embeddings import (
@@ -84,9 +85,12 @@ def layer_forward(
         x [..., T, d], and what backward reads.
     """
     layer, eps, pdrop = f"encoder.layer.{n}", config.layer_norm_eps, config.hidden_dropout_prob
+    in_attn, in_mlp = _stations(layer, run)
 
     weights = of(params, f"{layer}.attention.self.key", f"{layer}.attention.self.value")
-    (k, v), keys_values = keys_values_forward(x, *weights, n_head=config.num_attention_heads)
+    (k, v), keys_values = keys_values_forward(
+        x, *weights, n_head=config.num_attention_heads, station=in_attn
+    )
     weights = of(params, f"{layer}.attention.self.query", f"{layer}.attention.output.dense")
     correction, attn = query_attention_forward(
         x,
@@ -99,48 +103,60 @@ def layer_forward(
         pdrop=config.attention_probs_dropout_prob,
         rng=run.rng,
         flash=run.flash,
+        station=in_attn,
     )  # [..., T, d]
     correction, attn_dropout = dropout_forward(correction, p=pdrop, rng=run.rng)
-    run.weights(f"{layer}.attention.self", attn)  # [..., H, T, T]
-    run.station(f"{layer}.attention.output.dense", correction)
+    x = x + run.station(f"{layer}.attention.output.dense", correction)
     norm = f"{layer}.attention.output.LayerNorm"
-    x, attn_norm = layer_norm_forward(x + correction, *of(params, norm), eps=eps)
-    run.station(norm, x)
+    x, attn_norm = layer_norm_forward(x, *of(params, norm), eps=eps)
+    x = run.station(norm, x)
 
     weights = of(params, f"{layer}.intermediate.dense", f"{layer}.output.dense")
-    correction, mlp = feed_forward_forward(x, *weights, activation=config.hidden_act)
+    correction, mlp = feed_forward_forward(
+        x, *weights, activation=config.hidden_act, station=in_mlp
+    )
     correction, mlp_dropout = dropout_forward(correction, p=pdrop, rng=run.rng)
-    run.station(f"{layer}.output.dense", correction)
-    norm = f"{layer}.output.LayerNorm"
-    x, mlp_norm = layer_norm_forward(x + correction, *of(params, norm), eps=eps)
-    run.station(layer, x)
+    x = x + run.station(f"{layer}.output.dense", correction)
+    x, mlp_norm = layer_norm_forward(x, *of(params, f"{layer}.output.LayerNorm"), eps=eps)
+    x = run.station(layer, x)
     return x, LayerSaved(keys_values, attn, attn_dropout, attn_norm, mlp, mlp_dropout, mlp_norm)
 
 
-def layer_backward(dx: np.ndarray, saved: LayerSaved, n: int, grads: Params) -> np.ndarray:
+def layer_backward(
+    dx: np.ndarray, saved: LayerSaved, n: int, grads: Params, run: Pass
+) -> np.ndarray:
     """Layer n in reverse: puts its parameters' gradients into `grads`, returns dx [..., T, d].
 
     Every gradient passes the LayerNorm first: unlike pre-norm, no way leads straight through all
     layers (article chapter 9). After it, at the "+", it goes both ways unchanged.
     """
     layer = f"encoder.layer.{n}"
+    in_attn, in_mlp = _stations(layer, run)
 
-    dx, *dmlp_norm = layer_norm_backward(dx, saved.mlp_norm)
-    dcorrection = dropout_backward(dx, saved.mlp_dropout)
-    dthrough, *dmlp = feed_forward_backward(dcorrection, saved.mlp)
+    dx, *dmlp_norm = layer_norm_backward(run.station(layer, dx), saved.mlp_norm)
+    dcorrection = dropout_backward(run.station(f"{layer}.output.dense", dx), saved.mlp_dropout)
+    dthrough, *dmlp = feed_forward_backward(dcorrection, saved.mlp, in_mlp)
     dx = dx + dthrough
     put(grads, f"{layer}.intermediate.dense", f"{layer}.output.dense", of=dmlp)
     put(grads, f"{layer}.output.LayerNorm", of=dmlp_norm)
 
+    dx = run.station(f"{layer}.attention.output.LayerNorm", dx)
     dx, *dattn_norm = layer_norm_backward(dx, saved.attn_norm)
-    dcorrection = dropout_backward(dx, saved.attn_dropout)
-    dthrough_q, dk, dv, *dattn = query_attention_backward(dcorrection, saved.attn)
-    dthrough_kv, *dkeys_values = keys_values_backward(dk, dv, saved.keys_values)
+    dcorrection = run.station(f"{layer}.attention.output.dense", dx)
+    dcorrection = dropout_backward(dcorrection, saved.attn_dropout)
+    dthrough_q, dk, dv, *dattn = query_attention_backward(dcorrection, saved.attn, in_attn)
+    dthrough_kv, *dkeys_values = keys_values_backward(dk, dv, saved.keys_values, in_attn)
     dx = dx + dthrough_q + dthrough_kv
     put(grads, f"{layer}.attention.self.query", f"{layer}.attention.output.dense", of=dattn)
     put(grads, f"{layer}.attention.self.key", f"{layer}.attention.self.value", of=dkeys_values)
     put(grads, f"{layer}.attention.output.LayerNorm", of=dattn_norm)
     return dx
+
+
+def _stations(layer: str, run: Pass) -> tuple[Station, Station]:
+    """Those within the attention and within the feed-forward network."""
+    in_attn = run.within(f"{layer}.attention.self")
+    return in_attn, run.within(layer, c_fc="intermediate.dense", act="intermediate")
 
 
 class BERTSaved(NamedTuple):
@@ -213,10 +229,9 @@ class BERT(Model):
                 the left, padding or not, as Hugging Face's BERT does: pad on the right.
             token_type_ids: like ids, which of two texts a token belongs to; None: all 0.
             rng: draws the dropout masks in training; None: no dropout.
-            observe: called as observe(station, array) at each station of the pass: `embed`,
-                `encoder.layer.0.attention.self.probs`, `….attention.output.dense`,
-                `….attention.output.LayerNorm`, `….output.dense`, `encoder.layer.0`, …, `pooler`,
-                `logits`: each the output of Hugging Face's module of that name.
+            observe: called as observe(station, array) at each station of the pass, see
+                `npgpt.compare.activations`; `{}.__setitem__` collects them. Where it returns an
+                array, the pass goes on with that one, see `npgpt.layers.stations`.
             flash: attention without weight tables, see `attend_forward`.
 
         Raises:
@@ -224,10 +239,7 @@ class BERT(Model):
         """
         run = Pass(rng, observe, flash)
         x, embeddings, layers = self._trunk(ids, attention_mask, token_type_ids, run)
-        pooled, logits, heads = heads_forward(x, self.params, self.config)
-        for name, array in (("pooler", pooled), ("logits", logits)):
-            if array is not None:
-                run.station(name, array)
+        pooled, logits, heads = heads_forward(x, self.params, self.config, run)
         return BERTOutput(x, pooled, logits, BERTSaved(embeddings, layers, heads))
 
     def _trunk(
@@ -237,7 +249,7 @@ class BERT(Model):
         context = len(self.params[POSITIONS])
         ids, types, mask = check_input(ids, attention_mask, token_type_ids, context)
         x, embeddings = embeddings_forward(ids, types, self.params, self.config, run.rng)
-        run.station("embed", x)
+        x = run.station("embed", x)
         layers = []
         for n in range(self.config.num_hidden_layers):
             x, saved = layer_forward(x, self.params, n, self.config, mask, run)
@@ -253,6 +265,7 @@ class BERT(Model):
         *,
         dhidden: np.ndarray | None = None,
         dpooled: np.ndarray | None = None,
+        observe: Observer | None = None,
     ) -> Params:
         """Gradients of all parameters, keyed like `params`, from those of one or more outputs.
 
@@ -263,6 +276,8 @@ class BERT(Model):
             dlogits: [..., T, V].
             dhidden: [..., T, d].
             dpooled: [..., d].
+            observe: called as observe(station, gradient) with the gradient that arrives at each
+                station, from the last to the first. Where it returns an array, that one goes on.
 
         Raises:
             ValueError: the gradient of an output that the model does not have.
@@ -270,16 +285,22 @@ class BERT(Model):
         grads: Params = {}
         shape = (*saved.embeddings.words[0].shape, self.config.hidden_size)
         dx = np.zeros(shape, self.params[WORDS].dtype) if dhidden is None else dhidden
-        dx = dx + heads_backward(dpooled, dlogits, saved.heads, self.config, grads)
-        return self._trunk_backward(dx, saved.embeddings, saved.layers, grads)
+        run = Pass(observe=observe)
+        dx = dx + heads_backward(dpooled, dlogits, saved.heads, self.config, grads, run)
+        return self._trunk_backward(dx, saved.embeddings, saved.layers, grads, run)
 
     def _trunk_backward(
-        self, dx: np.ndarray, embeddings: EmbeddingsSaved, layers: list[LayerSaved], grads: Params
+        self,
+        dx: np.ndarray,
+        embeddings: EmbeddingsSaved,
+        layers: list[LayerSaved],
+        grads: Params,
+        run: Pass,
     ) -> Params:
         """Layers and embeddings in reverse; `grads` holds those of the heads already."""
         for n in reversed(range(self.config.num_hidden_layers)):
-            dx = layer_backward(dx, layers[n], n, grads)
-        embeddings_backward(dx, embeddings, grads)
+            dx = layer_backward(dx, layers[n], n, grads, run)
+        embeddings_backward(run.station("embed", dx), embeddings, grads)
         return {
             name: grads[name] if name in grads else np.zeros_like(param)
             for name, param in self.params.items()
@@ -293,6 +314,7 @@ class BERT(Model):
         token_type_ids: Any = None,
         *,
         rng: np.random.Generator | None = None,
+        flash: bool = True,
     ) -> tuple[np.floating, Params]:
         """Mean loss in nats over all targets that are not -100, and every parameter's gradient.
 
@@ -303,13 +325,14 @@ class BERT(Model):
             ids: [T] or [B, T], some of them masked.
             targets: like ids: the token that is asked for, or -100.
             attention_mask, token_type_ids, rng: see `forward`.
+            flash: attention in one operation; False: in six steps, with the same numbers.
 
         Raises:
             ValueError: as `forward`; targets that do not fit; a model without an MLM head.
         """
         self._need_mlm_head()
         targets = check_ids(targets, "targets")
-        run = Pass(rng, flash=True)
+        run = Pass(rng, flash=flash)
         x, embeddings, layers = self._trunk(ids, attention_mask, token_type_ids, run)
         check_targets((*x.shape[:-1], len(self.params[WORDS])), targets, IGNORE_INDEX)
         asked = targets != IGNORE_INDEX
@@ -320,7 +343,7 @@ class BERT(Model):
         dx[asked] = mlm_head_backward(
             cross_entropy_backward(1.0, saved_loss), head, self.config, grads
         )
-        return loss, self._trunk_backward(dx, embeddings, layers, grads)
+        return loss, self._trunk_backward(dx, embeddings, layers, grads, run)
 
     def num_params(self, embeddings: bool = True) -> int:
         """Number of parameters, a tied table counted once.

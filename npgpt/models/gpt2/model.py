@@ -79,7 +79,7 @@ def block_forward(
 
     normed, ln_1 = layer_norm_forward(x, *of(params, f"{h}.ln_1"), eps=eps)  # [..., T, d]
     correction, attn = self_attention_forward(
-        normed,
+        run.station(f"{h}.ln_1", normed),
         *of(params, f"{h}.attn.c_attn", f"{h}.attn.c_proj"),
         n_head=config.n_head,
         divisor=config.attention_divisor(n),
@@ -88,26 +88,26 @@ def block_forward(
         pdrop=config.attn_pdrop,
         rng=run.rng,
         flash=run.flash,
+        station=run.within(f"{h}.attn"),
     )  # [..., T, d]
     correction, attn_dropout = dropout_forward(correction, p=pdrop, rng=run.rng)
-    x = x + correction
-    run.weights(f"{h}.attn", attn)  # [..., H, T, S]
-    run.station(f"{h}.attn", correction)
+    x = x + run.station(f"{h}.attn", correction)
 
     normed, ln_2 = layer_norm_forward(x, *of(params, f"{h}.ln_2"), eps=eps)
     correction, mlp = feed_forward_forward(
-        normed,
+        run.station(f"{h}.ln_2", normed),
         *of(params, f"{h}.mlp.c_fc", f"{h}.mlp.c_proj"),
         activation=config.activation_function,
+        station=run.within(f"{h}.mlp"),
     )  # [..., T, d] -> [..., T, F] -> [..., T, d]
     correction, mlp_dropout = dropout_forward(correction, p=pdrop, rng=run.rng)
-    x = x + correction
-    run.station(f"{h}.mlp", correction)
-    run.station(h, x)
+    x = run.station(h, x + run.station(f"{h}.mlp", correction))
     return x, BlockSaved(ln_1, attn, attn_dropout, ln_2, mlp, mlp_dropout)
 
 
-def block_backward(dx: np.ndarray, saved: BlockSaved, n: int, grads: Params) -> np.ndarray:
+def block_backward(
+    dx: np.ndarray, saved: BlockSaved, n: int, grads: Params, run: Pass
+) -> np.ndarray:
     """Block n in reverse: puts its parameters' gradients into `grads`, returns dx [..., T, d].
 
     At each "+" the gradient goes both ways unchanged: straight on along the residual stream, and
@@ -115,16 +115,17 @@ def block_backward(dx: np.ndarray, saved: BlockSaved, n: int, grads: Params) -> 
     """
     h = f"h.{n}"
 
-    dcorrection = dropout_backward(dx, saved.mlp_dropout)  # [..., T, d]
-    dnormed, *dmlp = feed_forward_backward(dcorrection, saved.mlp)
-    dthrough, *dln_2 = layer_norm_backward(dnormed, saved.ln_2)
+    dx = run.station(h, dx)
+    dcorrection = dropout_backward(run.station(f"{h}.mlp", dx), saved.mlp_dropout)  # [..., T, d]
+    dnormed, *dmlp = feed_forward_backward(dcorrection, saved.mlp, run.within(f"{h}.mlp"))
+    dthrough, *dln_2 = layer_norm_backward(run.station(f"{h}.ln_2", dnormed), saved.ln_2)
     dx = dx + dthrough
     put(grads, f"{h}.mlp.c_fc", f"{h}.mlp.c_proj", of=dmlp)
     put(grads, f"{h}.ln_2", of=dln_2)
 
-    dcorrection = dropout_backward(dx, saved.attn_dropout)
-    dnormed, *dattn = self_attention_backward(dcorrection, saved.attn)
-    dthrough, *dln_1 = layer_norm_backward(dnormed, saved.ln_1)
+    dcorrection = dropout_backward(run.station(f"{h}.attn", dx), saved.attn_dropout)
+    dnormed, *dattn = self_attention_backward(dcorrection, saved.attn, run.within(f"{h}.attn"))
+    dthrough, *dln_1 = layer_norm_backward(run.station(f"{h}.ln_1", dnormed), saved.ln_1)
     dx = dx + dthrough
     put(grads, f"{h}.attn.c_attn", f"{h}.attn.c_proj", of=dattn)
     put(grads, f"{h}.ln_1", of=dln_1)
@@ -150,7 +151,7 @@ class GPT2(CausalLM):
         x, wte = lookup_forward(ids, params["wte.weight"])  # [..., T] -> [..., T, d]
         x, wpe = position_forward(x, positions, params["wpe.weight"])
         x, embd_dropout = dropout_forward(x, p=config.embd_pdrop, rng=run.rng)
-        run.station("embed", x)
+        x = run.station("embed", x)
         blocks = []
         for n in range(config.n_layer):
             x, saved = block_forward(x, params, n, config, mask, run)  # [..., T, d]
@@ -158,15 +159,14 @@ class GPT2(CausalLM):
                 blocks.append(saved)
             del saved  # or it would still be there while the next block runs
         x, ln_f = layer_norm_forward(x, *of(params, "ln_f"), eps=config.layer_norm_epsilon)
-        run.station("ln_f", x)
-        return x, GPT2Saved(wte, wpe, embd_dropout, blocks, ln_f)
+        return run.station("ln_f", x), GPT2Saved(wte, wpe, embd_dropout, blocks, ln_f)
 
-    def _trunk_backward(self, dx: np.ndarray, saved: Any, grads: Params) -> None:
-        dx, *dln_f = layer_norm_backward(dx, saved.ln_f)  # [..., T, d]
+    def _trunk_backward(self, dx: np.ndarray, saved: Any, grads: Params, run: Pass) -> None:
+        dx, *dln_f = layer_norm_backward(run.station("ln_f", dx), saved.ln_f)  # [..., T, d]
         put(grads, "ln_f", of=dln_f)
         for n in reversed(range(self.config.n_layer)):
-            dx = block_backward(dx, saved.blocks[n], n, grads)
-        dx = dropout_backward(dx, saved.embd_dropout)
+            dx = block_backward(dx, saved.blocks[n], n, grads, run)
+        dx = dropout_backward(run.station("embed", dx), saved.embd_dropout)
         dx, grads["wpe.weight"] = position_backward(dx, saved.wpe)
         # A tied wte has its gradient as lm_head already; that of the lookup is added to it (10.2).
         grads["wte.weight"] = lookup_backward(dx, saved.wte, add_to=grads.get("wte.weight"))

@@ -80,7 +80,7 @@ def block_forward(
 
     normed, norm_1 = rms_norm_forward(x, *of(params, f"{h}.input_layernorm"), eps=eps)
     correction, self_attn = grouped_attention_forward(
-        normed,
+        run.station(f"{h}.input_layernorm", normed),
         *of(params, *(f"{h}.self_attn.{part}" for part in ATTENTION)),
         n_head=config.num_attention_heads,
         n_kv_head=config.n_kv_head,
@@ -91,21 +91,24 @@ def block_forward(
         pdrop=config.attention_dropout,
         rng=run.rng,
         flash=run.flash,
+        station=run.within(f"{h}.self_attn"),
     )  # [..., T, d]
-    x = x + correction
-    run.weights(f"{h}.self_attn", self_attn)  # [..., H, T, S]
-    run.station(f"{h}.self_attn", correction)
+    x = x + run.station(f"{h}.self_attn", correction)
 
     normed, norm_2 = rms_norm_forward(x, *of(params, f"{h}.post_attention_layernorm"), eps=eps)
-    mlp_params = of(params, *(f"{h}.mlp.{part}" for part in MLP))
-    correction, mlp = swiglu_forward(normed, *mlp_params, activation=config.hidden_act)
-    x = x + correction
-    run.station(f"{h}.mlp", correction)
-    run.station(h, x)
+    correction, mlp = swiglu_forward(
+        run.station(f"{h}.post_attention_layernorm", normed),
+        *of(params, *(f"{h}.mlp.{part}" for part in MLP)),
+        activation=config.hidden_act,
+        station=run.within(f"{h}.mlp"),
+    )
+    x = run.station(h, x + run.station(f"{h}.mlp", correction))
     return x, BlockSaved(norm_1, self_attn, norm_2, mlp)
 
 
-def block_backward(dx: np.ndarray, saved: BlockSaved, n: int, grads: Params) -> np.ndarray:
+def block_backward(
+    dx: np.ndarray, saved: BlockSaved, n: int, grads: Params, run: Pass
+) -> np.ndarray:
     """Block n in reverse: puts its parameters' gradients into `grads`, returns dx [..., T, d].
 
     At each "+" the gradient goes both ways unchanged: straight on along the residual stream, and
@@ -113,13 +116,18 @@ def block_backward(dx: np.ndarray, saved: BlockSaved, n: int, grads: Params) -> 
     """
     h = f"layers.{n}"
 
-    dnormed, *dmlp = swiglu_backward(dx, saved.mlp)
+    dx = run.station(h, dx)
+    dcorrection = run.station(f"{h}.mlp", dx)
+    dnormed, *dmlp = swiglu_backward(dcorrection, saved.mlp, run.within(f"{h}.mlp"))
+    dnormed = run.station(f"{h}.post_attention_layernorm", dnormed)
     dthrough, *dnorm = rms_norm_backward(dnormed, saved.post_attention_layernorm)
     dx = dx + dthrough
     put(grads, *(f"{h}.mlp.{part}" for part in MLP), of=dmlp)
     put(grads, f"{h}.post_attention_layernorm", of=dnorm)
 
-    dnormed, *dattn = grouped_attention_backward(dx, saved.self_attn)
+    dcorrection, station = run.station(f"{h}.self_attn", dx), run.within(f"{h}.self_attn")
+    dnormed, *dattn = grouped_attention_backward(dcorrection, saved.self_attn, station)
+    dnormed = run.station(f"{h}.input_layernorm", dnormed)
     dthrough, *dnorm = rms_norm_backward(dnormed, saved.input_layernorm)
     dx = dx + dthrough
     put(grads, *(f"{h}.self_attn.{part}" for part in ATTENTION), of=dattn)
@@ -147,7 +155,7 @@ class Llama(CausalLM):
         params, config = self.params, self.config
         cos_sin = self._cos_sin(positions, cached=run.kv is not None)
         x, embed_tokens = lookup_forward(ids, params["embed_tokens.weight"])  # [..., T, d]
-        run.station("embed", x)
+        x = run.station("embed", x)
         blocks = []
         for n in range(config.num_hidden_layers):
             x, saved = block_forward(x, params, n, config, mask, cos_sin, run)  # [..., T, d]
@@ -155,14 +163,14 @@ class Llama(CausalLM):
                 blocks.append(saved)
             del saved  # or it would still be there while the next block runs
         x, norm = rms_norm_forward(x, *of(params, "norm"), eps=config.rms_norm_eps)
-        run.station("norm", x)
-        return x, LlamaSaved(embed_tokens, blocks, norm)
+        return run.station("norm", x), LlamaSaved(embed_tokens, blocks, norm)
 
-    def _trunk_backward(self, dx: np.ndarray, saved: Any, grads: Params) -> None:
-        dx, *dnorm = rms_norm_backward(dx, saved.norm)  # [..., T, d]
+    def _trunk_backward(self, dx: np.ndarray, saved: Any, grads: Params, run: Pass) -> None:
+        dx, *dnorm = rms_norm_backward(run.station("norm", dx), saved.norm)  # [..., T, d]
         put(grads, "norm", of=dnorm)
         for n in reversed(range(self.config.num_hidden_layers)):
-            dx = block_backward(dx, saved.blocks[n], n, grads)
+            dx = block_backward(dx, saved.blocks[n], n, grads, run)
+        dx = run.station("embed", dx)
         # A tied table has its gradient as lm_head already; that of the lookup is added to it.
         table = grads.get("embed_tokens.weight")
         grads["embed_tokens.weight"] = lookup_backward(dx, saved.embed_tokens, add_to=table)

@@ -62,12 +62,18 @@ def embedding_forward(
         make = sinusoids_in_halves if config.model_type == "marian" else sinusoids
         x = x + make(np.arange(past, end), config.d_model).astype(x.dtype)
     x, dropped = dropout_forward(x, p=config.dropout, rng=run.rng)
-    run.station(f"{side}.embed", x)
-    return x, EmbeddingSaved(tokens, saved_positions, saved_norm, dropped)
+    return run.station(f"{side}.embed", x), EmbeddingSaved(
+        tokens, saved_positions, saved_norm, dropped
+    )
 
 
 def embedding_backward(
-    dx: np.ndarray, saved: EmbeddingSaved, side: str, config: TransformerConfig, grads: Params
+    dx: np.ndarray,
+    saved: EmbeddingSaved,
+    side: str,
+    config: TransformerConfig,
+    grads: Params,
+    run: Pass,
 ) -> None:
     """Puts the gradients of token table, positions and norm into `grads`.
 
@@ -75,7 +81,7 @@ def embedding_backward(
     there. The row of the padding token gets none, as Hugging Face has it: Marian starts its targets
     with that token and keeps its vector at 0.
     """
-    dx = dropout_backward(dx, saved.dropout)
+    dx = dropout_backward(run.station(f"{side}.embed", dx), saved.dropout)
     if saved.norm is not None and saved.positions is not None:
         dx, *dnorm = layer_norm_backward(dx, saved.norm)
         put(grads, f"{side}.layernorm_embedding", of=dnorm)

@@ -34,24 +34,25 @@ from npgpt.ops.dropout import dropout_backward, dropout_forward
 from npgpt.ops.layer_norm import layer_norm_backward, layer_norm_forward
 
 EPS = 1e-5  # of every LayerNorm
+FFN = {"c_fc": "fc1", "act": "activation_fn"}  # stations of the feed-forward network
 
 KeysValues = tuple[np.ndarray, np.ndarray]  # [..., H, S, d_h] each
 AddNormSaved = tuple[dropout.Saved, layer_norm.Saved]
 
 
 def kv_forward(
-    memory: np.ndarray, params: Params, name: str, n_head: int
+    memory: np.ndarray, params: Params, name: str, n_head: int, run: Pass
 ) -> tuple[KeysValues, KeysValuesSaved]:
     """Keys and values of a text [..., S, d], by `name`'s projections; see `keys_values_forward`."""
     projections = of(params, f"{name}.k_proj", f"{name}.v_proj")
-    return keys_values_forward(memory, *projections, n_head=n_head)
+    return keys_values_forward(memory, *projections, n_head=n_head, station=run.within(name))
 
 
 def kv_backward(
-    dk: np.ndarray, dv: np.ndarray, saved: KeysValuesSaved, name: str, grads: Params
+    dk: np.ndarray, dv: np.ndarray, saved: KeysValuesSaved, name: str, grads: Params, run: Pass
 ) -> np.ndarray:
     """Gradient of the text [..., S, d] that the keys and values were made of."""
-    dmemory, *dprojections = keys_values_backward(dk, dv, saved)
+    dmemory, *dprojections = keys_values_backward(dk, dv, saved, run.within(name))
     put(grads, f"{name}.k_proj", f"{name}.v_proj", of=dprojections)
     return dmemory
 
@@ -77,17 +78,17 @@ def attend_forward(
         pdrop=config.attention_dropout,
         rng=run.rng,
         flash=run.flash,
+        station=run.within(name),
     )
-    run.weights(name, saved)  # [..., H, T, S]
-    run.station(name, y)
-    return y, saved
+    return run.station(name, y), saved
 
 
 def attend_backward(
-    dy: np.ndarray, saved: QueryAttentionSaved, name: str, grads: Params
+    dy: np.ndarray, saved: QueryAttentionSaved, name: str, grads: Params, run: Pass
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Gradients of x, k and v."""
-    dx, dk, dv, *dprojections = query_attention_backward(dy, saved)
+    dy = run.station(name, dy)
+    dx, dk, dv, *dprojections = query_attention_backward(dy, saved, run.within(name))
     put(grads, f"{name}.q_proj", f"{name}.out_proj", of=dprojections)
     return dx, dk, dv
 
@@ -97,14 +98,17 @@ def ffn_forward(
 ) -> tuple[np.ndarray, FeedForwardSaved]:
     """fc1, the activation, fc2: [..., d]."""
     weights = of(params, f"{layer}.fc1", f"{layer}.fc2")
-    y, saved = feed_forward_forward(x, *weights, activation=config.activation)
-    run.station(f"{layer}.fc2", y)
-    return y, saved
+    station = run.within(layer, **FFN)
+    y, saved = feed_forward_forward(x, *weights, activation=config.activation, station=station)
+    return run.station(f"{layer}.fc2", y), saved
 
 
-def ffn_backward(dy: np.ndarray, saved: FeedForwardSaved, layer: str, grads: Params) -> np.ndarray:
+def ffn_backward(
+    dy: np.ndarray, saved: FeedForwardSaved, layer: str, grads: Params, run: Pass
+) -> np.ndarray:
     """Gradient of x."""
-    dx, *dffn = feed_forward_backward(dy, saved)
+    dy = run.station(f"{layer}.fc2", dy)
+    dx, *dffn = feed_forward_backward(dy, saved, run.within(layer, **FFN))
     put(grads, f"{layer}.fc1", f"{layer}.fc2", of=dffn)
     return dx
 
@@ -124,17 +128,22 @@ def add_norm_forward(
     """
     correction, dropped = dropout_forward(correction, p=config.dropout, rng=run.rng)
     x, normed = layer_norm_forward(x + correction, *of(params, name), eps=EPS)
-    return x, (dropped, normed)
+    return run.station(_station(name), x), (dropped, normed)
 
 
 def add_norm_backward(
-    dx: np.ndarray, saved: AddNormSaved, name: str, grads: Params
+    dx: np.ndarray, saved: AddNormSaved, name: str, grads: Params, run: Pass
 ) -> tuple[np.ndarray, np.ndarray]:
     """Gradients of x and of the correction, which are equal where dropout silenced nothing."""
     dropped, normed = saved
-    dx, *dnorm = layer_norm_backward(dx, normed)
+    dx, *dnorm = layer_norm_backward(run.station(_station(name), dx), normed)
     put(grads, name, of=dnorm)
     return dx, dropout_backward(dx, dropped)
+
+
+def _station(norm: str) -> str:
+    """What the output of a norm is called: that of the last one is the layer's."""
+    return norm.removesuffix(".final_layer_norm")
 
 
 class EncoderLayerSaved(NamedTuple):
@@ -183,19 +192,17 @@ def encoder_layer_forward(
     layer = f"encoder.layers.{n}"
     attn, n_head = f"{layer}.self_attn", config.encoder_attention_heads
 
-    kv, keys_values = kv_forward(x, params, attn, n_head)
+    kv, keys_values = kv_forward(x, params, attn, n_head, run)
     correction, self_attn = attend_forward(x, kv, params, attn, config, mask, run)
     x, attn_norm = add_norm_forward(x, correction, params, f"{attn}_layer_norm", config, run)
-    run.station(f"{attn}_layer_norm", x)
 
     correction, ffn = ffn_forward(x, params, layer, config, run)
     x, ffn_norm = add_norm_forward(x, correction, params, f"{layer}.final_layer_norm", config, run)
-    run.station(layer, x)
     return x, EncoderLayerSaved(keys_values, self_attn, attn_norm, ffn, ffn_norm)
 
 
 def encoder_layer_backward(
-    dx: np.ndarray, saved: EncoderLayerSaved, n: int, grads: Params
+    dx: np.ndarray, saved: EncoderLayerSaved, n: int, grads: Params, run: Pass
 ) -> np.ndarray:
     """Layer n in reverse: puts its parameters' gradients into `grads`, returns dx [..., S, d].
 
@@ -205,12 +212,12 @@ def encoder_layer_backward(
     layer = f"encoder.layers.{n}"
     attn = f"{layer}.self_attn"
 
-    dx, dcorrection = add_norm_backward(dx, saved.ffn_norm, f"{layer}.final_layer_norm", grads)
-    dx = dx + ffn_backward(dcorrection, saved.ffn, layer, grads)
+    dx, dcorrection = add_norm_backward(dx, saved.ffn_norm, f"{layer}.final_layer_norm", grads, run)
+    dx = dx + ffn_backward(dcorrection, saved.ffn, layer, grads, run)
 
-    dx, dcorrection = add_norm_backward(dx, saved.self_attn_norm, f"{attn}_layer_norm", grads)
-    through, dk, dv = attend_backward(dcorrection, saved.self_attn, attn, grads)
-    return dx + through + kv_backward(dk, dv, saved.keys_values, attn, grads)
+    dx, dcorrection = add_norm_backward(dx, saved.self_attn_norm, f"{attn}_layer_norm", grads, run)
+    through, dk, dv = attend_backward(dcorrection, saved.self_attn, attn, grads, run)
+    return dx + through + kv_backward(dk, dv, saved.keys_values, attn, grads, run)
 
 
 def decoder_layer_forward(
@@ -241,26 +248,23 @@ def decoder_layer_forward(
     layer, n_head = f"decoder.layers.{n}", config.decoder_attention_heads
     attn, cross = f"{layer}.self_attn", f"{layer}.encoder_attn"
 
-    kv, keys_values = kv_forward(x, params, attn, n_head)
+    kv, keys_values = kv_forward(x, params, attn, n_head, run)
     if (extend_kv := run.extend_kv(n)) is not None:
         kv = extend_kv(*kv)  # [..., H, S, d_h], earlier tokens first
     correction, self_attn = attend_forward(x, kv, params, attn, config, masks[0], run)
     x, attn_norm = add_norm_forward(x, correction, params, f"{attn}_layer_norm", config, run)
-    run.station(f"{attn}_layer_norm", x)
 
     correction, crossed = attend_forward(x, cross_kv, params, cross, config, masks[1], run)
     x, cross_norm = add_norm_forward(x, correction, params, f"{cross}_layer_norm", config, run)
-    run.station(f"{cross}_layer_norm", x)
 
     correction, ffn = ffn_forward(x, params, layer, config, run)
     x, ffn_norm = add_norm_forward(x, correction, params, f"{layer}.final_layer_norm", config, run)
-    run.station(layer, x)
     saved = (keys_values, self_attn, attn_norm, crossed, cross_norm, ffn, ffn_norm)
     return x, DecoderLayerSaved(*saved)
 
 
 def decoder_layer_backward(
-    dx: np.ndarray, saved: DecoderLayerSaved, n: int, grads: Params
+    dx: np.ndarray, saved: DecoderLayerSaved, n: int, grads: Params, run: Pass
 ) -> tuple[np.ndarray, KeysValues]:
     """Layer n in reverse: dx [..., T, d], and the gradients of its keys and values of the source.
 
@@ -270,14 +274,16 @@ def decoder_layer_backward(
     layer = f"decoder.layers.{n}"
     attn, cross = f"{layer}.self_attn", f"{layer}.encoder_attn"
 
-    dx, dcorrection = add_norm_backward(dx, saved.ffn_norm, f"{layer}.final_layer_norm", grads)
-    dx = dx + ffn_backward(dcorrection, saved.ffn, layer, grads)
+    dx, dcorrection = add_norm_backward(dx, saved.ffn_norm, f"{layer}.final_layer_norm", grads, run)
+    dx = dx + ffn_backward(dcorrection, saved.ffn, layer, grads, run)
 
-    dx, dcorrection = add_norm_backward(dx, saved.encoder_attn_norm, f"{cross}_layer_norm", grads)
-    through, *dcross_kv = attend_backward(dcorrection, saved.encoder_attn, cross, grads)
+    dx, dcorrection = add_norm_backward(
+        dx, saved.encoder_attn_norm, f"{cross}_layer_norm", grads, run
+    )
+    through, *dcross_kv = attend_backward(dcorrection, saved.encoder_attn, cross, grads, run)
     dx = dx + through
 
-    dx, dcorrection = add_norm_backward(dx, saved.self_attn_norm, f"{attn}_layer_norm", grads)
-    through, dk, dv = attend_backward(dcorrection, saved.self_attn, attn, grads)
-    dx = dx + through + kv_backward(dk, dv, saved.keys_values, attn, grads)
+    dx, dcorrection = add_norm_backward(dx, saved.self_attn_norm, f"{attn}_layer_norm", grads, run)
+    through, dk, dv = attend_backward(dcorrection, saved.self_attn, attn, grads, run)
+    dx = dx + through + kv_backward(dk, dv, saved.keys_values, attn, grads, run)
     return dx, (dcross_kv[0], dcross_kv[1])

@@ -106,9 +106,9 @@ class Transformer(Model):
             attention_mask, decoder_attention_mask: like the ids, 0 for padding. Positions count
                 padding too, as in Hugging Face, so pad on the right.
             rng: draws the dropout masks in training; None: no dropout.
-            observe: called as observe(station, array) at each station: `encoder.embed`,
-                `encoder.layers.0.self_attn`, …, `logits`, each the output of Hugging Face's module
-                of that name; `{}.__setitem__` collects them.
+            observe: called as observe(station, array) at each station of the pass, see
+                `npgpt.compare.activations`; `{}.__setitem__` collects them. Where it returns an
+                array, the pass goes on with that one, see `npgpt.layers.stations`.
             flash: attention without weight tables where the texts are longer than a tile of it;
                 shorter ones are faster with.
 
@@ -133,12 +133,12 @@ class Transformer(Model):
             )
         run = run._replace(flash=run.flash and max(source.shape[-1], target.shape[-1]) > ROWS)
         memory, encoder = encoder_forward(source, mask, self.params, self.config, run)
-        cross_kv, cross = cross_forward(memory, self.params, self.config)
+        cross_kv, cross = cross_forward(memory, self.params, self.config, run)
         x, decoder = decoder_forward(
             target, cross_kv, (decoder_mask, mask), self.params, self.config, run
         )
         logits, head = self._head(x)
-        run.station("logits", logits)
+        logits = run.station("logits", logits)
         return TransformerOutput(logits, TransformerSaved(encoder, cross, decoder, head))
 
     def encode(self, input_ids: Any, attention_mask: Any = None) -> CrossKV:
@@ -147,8 +147,9 @@ class Transformer(Model):
         They are all that `decode` needs, however long the target grows.
         """
         source, mask = _checked("input_ids", input_ids, attention_mask)
-        memory, _ = encoder_forward(source, mask, self.params, self.config, Pass(keep=False))
-        return cross_forward(memory, self.params, self.config)[0]
+        run = Pass(keep=False)
+        memory, _ = encoder_forward(source, mask, self.params, self.config, run)
+        return cross_forward(memory, self.params, self.config, run)[0]
 
     def decode(
         self,
@@ -175,18 +176,25 @@ class Transformer(Model):
         logits, saved = lm_head_forward(x, self.params[self.config.head_table])
         return logits + self.params[BIAS][0] if BIAS in self.params else logits, saved
 
-    def backward(self, dlogits: np.ndarray, saved: TransformerSaved) -> Params:
+    def backward(
+        self, dlogits: np.ndarray, saved: TransformerSaved, *, observe: Observer | None = None
+    ) -> Params:
         """Gradients of all parameters, keyed like `params`, from that of the logits [..., T, V].
 
         A shared table gets three contributions: as head, from the target, from the source.
+
+        `observe` is called as observe(station, gradient) with the gradient that arrives at each
+        station, from the last to the first. Where it returns an array, that one goes on.
         """
         grads: Params = {}
+        run = Pass(observe=observe)
+        dlogits = run.station("logits", dlogits)
         if BIAS in self.params:
             grads[BIAS] = sum_rows(dlogits)[None]
         dx, grads[self.config.head_table] = lm_head_backward(dlogits, saved.lm_head)
-        dcross_kv = decoder_backward(dx, saved.decoder, self.config, grads)
-        dmemory = cross_backward(dcross_kv, saved.cross, grads)
-        encoder_backward(dmemory, saved.encoder, self.config, grads)
+        dcross_kv = decoder_backward(dx, saved.decoder, self.config, grads, run)
+        dmemory = cross_backward(dcross_kv, saved.cross, grads, run)
+        encoder_backward(dmemory, saved.encoder, self.config, grads, run)
         return {name: grads[name] for name in self.params}
 
     def loss_and_grads(
@@ -197,6 +205,7 @@ class Transformer(Model):
         *,
         label_smoothing: float = 0.0,
         rng: np.random.Generator | None = None,
+        flash: bool = True,
     ) -> tuple[np.floating, Params]:
         """Mean loss in nats over all targets that are not -100, and every parameter's gradient.
 
@@ -208,13 +217,14 @@ class Transformer(Model):
             targets: [T] or [B, T], what to write, with its end-of-text; -100 for padding behind it.
             attention_mask, rng: see `forward`.
             label_smoothing: see `npgpt.ops.label_smoothing`; the paper's is 0.1.
+            flash: as in `forward`; False: attention in six steps, with the same numbers.
         """
         label_smoothing = real_number("label_smoothing", label_smoothing)
         targets = check_ids(targets, "targets")
         rows = len(self.params[self.config.head_table])
         check_targets((*targets.shape, rows), targets, IGNORE_INDEX)
         logits, saved = self.forward(
-            input_ids, self.shifted_right(targets), attention_mask, rng=rng, flash=True
+            input_ids, self.shifted_right(targets), attention_mask, rng=rng, flash=flash
         )
         loss, saved_loss = label_smoothing_forward(logits, targets, smoothing=label_smoothing)
         return loss, self.backward(label_smoothing_backward(1.0, saved_loss), saved)

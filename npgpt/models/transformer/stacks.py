@@ -75,32 +75,36 @@ def encoder_forward(
 
 
 def encoder_backward(
-    dmemory: np.ndarray, saved: EncoderSaved, config: TransformerConfig, grads: Params
+    dmemory: np.ndarray, saved: EncoderSaved, config: TransformerConfig, grads: Params, run: Pass
 ) -> None:
     """Puts the gradients of the encoder's parameters into `grads`."""
     dx = dmemory
     for n in reversed(range(config.encoder_layers)):
-        dx = encoder_layer_backward(dx, saved.layers[n], n, grads)
-    embedding_backward(dx, saved.embed, "encoder", config, grads)
+        dx = encoder_layer_backward(dx, saved.layers[n], n, grads, run)
+    embedding_backward(dx, saved.embed, "encoder", config, grads, run)
 
 
 def cross_forward(
-    memory: np.ndarray, params: Params, config: TransformerConfig
+    memory: np.ndarray, params: Params, config: TransformerConfig, run: Pass
 ) -> tuple[CrossKV, list[KeysValuesSaved]]:
     """Every decoder layer's own keys and values [..., H, S, d_h] of the memory [..., S, d].
 
     They do not depend on the target, so that they are computed once however long it grows.
     """
     made = [
-        kv_forward(memory, params, _cross_name(n), config.decoder_attention_heads)
+        kv_forward(memory, params, _cross_name(n), config.decoder_attention_heads, run)
         for n in range(config.decoder_layers)
     ]
     return [kv for kv, _ in made], [saved for _, saved in made]
 
 
-def cross_backward(dcross_kv: CrossKV, saved: list[KeysValuesSaved], grads: Params) -> np.ndarray:
+def cross_backward(
+    dcross_kv: CrossKV, saved: list[KeysValuesSaved], grads: Params, run: Pass
+) -> np.ndarray:
     """Gradient of the memory, the sum over all layers that look at it."""
-    shares = [kv_backward(*dkv, saved[n], _cross_name(n), grads) for n, dkv in enumerate(dcross_kv)]
+    shares = [
+        kv_backward(*dkv, saved[n], _cross_name(n), grads, run) for n, dkv in enumerate(dcross_kv)
+    ]
     return np.sum(shares, axis=0)
 
 
@@ -137,14 +141,14 @@ def decoder_forward(
 
 
 def decoder_backward(
-    dx: np.ndarray, saved: DecoderSaved, config: TransformerConfig, grads: Params
+    dx: np.ndarray, saved: DecoderSaved, config: TransformerConfig, grads: Params, run: Pass
 ) -> CrossKV:
     """Gradients of the source's keys and values; those of the parameters go to `grads`."""
     dcross_kv: CrossKV = []
     for n in reversed(range(config.decoder_layers)):
-        dx, dkv = decoder_layer_backward(dx, saved.layers[n], n, grads)
+        dx, dkv = decoder_layer_backward(dx, saved.layers[n], n, grads, run)
         dcross_kv.insert(0, dkv)
-    embedding_backward(dx, saved.embed, "decoder", config, grads)
+    embedding_backward(dx, saved.embed, "decoder", config, grads, run)
     return dcross_kv
 
 
