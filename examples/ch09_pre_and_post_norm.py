@@ -1,117 +1,110 @@
 """LayerNorm before the sublayer or after the sum: what reaches the first block (article 9.3).
 
-Stacks of attention and FFN with fresh weights N(0, 1/fan_in), built from npgpt's layers in both
-ways. A random gradient enters at the top. Leaves out training; see Xiong et al. 2020.
+The stacks are in two_stacks.py. Leaves out training; see Xiong et al. 2020.
 """
 
 from __future__ import annotations
 
-import math
-from typing import NamedTuple
-
 import numpy as np
-from show import claim, heading
+from show import claim, heading, say
+from two_stacks import DEPTHS, by_depth
 
-from npgpt.layers.feed_forward import feed_forward_backward, feed_forward_forward
-from npgpt.layers.self_attention import self_attention_backward, self_attention_forward
-from npgpt.ops.layer_norm import layer_norm_backward, layer_norm_forward
-from npgpt.ops.mask import causal_mask
-
-T, D, H = 8, 32, 4
-DEPTHS, DRAWS = (1, 2, 4, 8, 16, 32), 8
-ONE, ZERO = np.ones(D), np.zeros(D)
+from npgpt.cli import width
 
 
-class Measured(NamedTuple):
-    """Of one stack: gradients (norms), and the standard deviation of the trunk."""
-
-    first: float  # at the input of the first block
-    last: float  # of W_Q, W_K, W_V in the last block
-    direct: float  # share of the top's gradient that comes down the "+" alone
-    trunk: float
-
-
-def norm(x: np.ndarray) -> tuple[np.ndarray, tuple[np.ndarray, np.ndarray, np.ndarray]]:
-    return layer_norm_forward(x, ONE, ZERO, eps=1e-5)
-
-
-def sublayer_weights(rng: np.random.Generator, k: int) -> list[np.ndarray]:
-    """W and b of two projections: attention for even k, FFN for odd."""
-    sizes = [(D, 3 * D), (D, D)] if k % 2 == 0 else [(D, 4 * D), (4 * D, D)]
-    return [a for m, n in sizes for a in (rng.normal(0, m**-0.5, (m, n)), np.zeros(n))]
+def print_table(name: str, measured: np.ndarray) -> None:
+    """A line for each depth: geometric means over the draws, of cosines the plain mean."""
+    titles = say(
+        "first block|lowest|highest|last block|direct path|trunk|cosine",
+        "第一层|最小|最大|最后一层|直通路|主干|余弦",
+    ).split("|")
+    print(f"  {name:10}" + "".join(" " * (12 - width(title)) + title for title in titles))
+    for L, draws in zip(DEPTHS, measured, strict=True):
+        first, last, direct, trunk = np.exp(np.log(draws[:, :4]).mean(axis=0))
+        row = first, draws[:, 0].min(), draws[:, 0].max(), last, direct, trunk, draws[:, 4].mean()
+        print(f"  {L:3} {say('blocks', '层'):6}" + "".join(f"{value:12.3g}" for value in row))
 
 
-def measure(depth: int, *, pre: bool, seed: int) -> Measured:
-    """Forward and backward through `depth` blocks."""
-    rng = np.random.default_rng(seed)
-    settings = {"n_head": H, "divisor": math.sqrt(D // H), "mask": causal_mask(T, T)}
-    x, saved = rng.standard_normal((T, D)), []
-    for k in range(2 * depth):
-        read, saved_norm = norm(x) if pre else (x, None)
-        w = sublayer_weights(rng, k)
-        if k % 2 == 0:
-            correction, saved_part = self_attention_forward(read, *w, **settings)
-        else:
-            correction, saved_part = feed_forward_forward(read, *w, activation="gelu_new")
-        x = x + correction
-        if not pre:
-            x, saved_norm = norm(x)
-        saved.append((saved_norm, saved_part))
-    trunk = float(x.std())
-
-    top = np.random.default_rng(99).standard_normal((T, D))
-    if pre:
-        top = layer_norm_backward(top, norm(x)[1])[0]  # ln_f
-    dx, direct, last = top, top, None
-    for k in reversed(range(2 * depth)):
-        saved_norm, saved_part = saved[k]
-        backward = (self_attention_backward, feed_forward_backward)[k % 2]
-        if pre:
-            dread, *dweights = backward(dx, saved_part)
-            dx = dx + layer_norm_backward(dread, saved_norm)[0]
-        else:
-            dx, direct = (layer_norm_backward(d, saved_norm)[0] for d in (dx, direct))
-            dread, *dweights = backward(dx, saved_part)
-            dx = dx + dread
-        last = dweights[0] if k == 2 * depth - 2 else last
-    size = np.linalg.norm
-    return Measured(float(size(dx)), float(size(last)), float(size(direct) / size(top)), trunk)
+def at_the_first_block(pre: np.ndarray, post: np.ndarray) -> None:
+    """How much of the gradient gets there, and in which direction."""
+    steady = np.median(pre[-1, :, 0]) / np.median(pre[0, :, 0])
+    luck, other = (draws[-1, :, 0].max() / draws[-1, :, 0].min() for draws in (post, pre))
+    rest, kept, lost = post[-1, :, 2].max(), pre[-1, :, 4], post[-1, :, 4].mean()
+    claim(
+        say(
+            f"pre-norm: 32 times the depth, {steady:.1f} times the gradient at the first block",
+            f"pre-norm：深 32 倍，第一层的梯度是原来的 {steady:.1f} 倍",
+        ),
+        0.5 < steady < 2,
+    )
+    claim(
+        say(
+            f"post-norm: a matter of luck, {luck:.0f}-fold between starts, not {other:.1f}-fold",
+            f"post-norm：看运气，起点之间差 {luck:.0f} 倍，而不是 {other:.1f} 倍",
+        ),
+        luck > 3 * other,
+    )
+    claim(
+        say(
+            f"post-norm: every norm takes its part; of the direct path {rest:.0e}",
+            f"post-norm：每个 norm 都削一份，32 层之后直通路只剩 {rest:.0e}",
+        ),
+        rest < 1e-3,
+    )
+    claim(
+        say(
+            f"pre-norm: the bottom gets the top's direction, {kept.mean():.2f}, not {lost:.2f}",
+            f"pre-norm：底层仍收到顶端的方向，余弦 {kept.mean():.2f}，而不是 {lost:.2f}",
+        ),
+        kept.min() > 0.05 and abs(lost) < 0.05,
+    )
 
 
-def by_depth(*, pre: bool) -> np.ndarray:
-    """All measurements: [depths, draws, 4]."""
-    return np.array([[measure(L, pre=pre, seed=s) for s in range(DRAWS)] for L in DEPTHS])
+def at_the_last_block(pre: np.ndarray, post: np.ndarray) -> None:
+    """How the gradient there and the trunk depend on the depth."""
+    falls, stays = (
+        np.log(draws[-1, :, 1].mean() / draws[0, :, 1].mean()) / np.log(DEPTHS[-1])
+        for draws in (pre, post)
+    )
+    claim(
+        say(
+            f"pre-norm: the last block's falls as depth to the power {falls:.2f}, about 1/√depth",
+            f"pre-norm：最后一层的梯度按深度的 {falls:.2f} 次方变小，约是 1/√深度",
+        ),
+        -0.6 < falls < -0.4,
+    )
+    claim(
+        say(
+            f"post-norm: the power is {stays:.2f}; it stays large, hence the warm-up",
+            f"post-norm：次方是 {stays:.2f}，一直很大，所以要 warmup",
+        ),
+        abs(stays) < 0.1,
+    )
+    claim(
+        say(
+            "pre-norm needs ln_f: the trunk grows with the depth; post-norm leaves it at 1",
+            "pre-norm 需要 ln_f：主干随深度变大；post-norm 的一直是 1",
+        ),
+        (np.diff(pre[..., 3].mean(axis=1)) > 0).all() and np.allclose(post[..., 3], 1, atol=0.01),
+    )
 
 
 def main() -> None:
-    found = {"pre-norm": by_depth(pre=True), "post-norm": by_depth(pre=False)}
-    heading("9.3", f"gradient at the first block, by depth; {DRAWS} random starts each")
-    titles = ("first block", "lowest", "highest", "last block", "direct path", "trunk")
-    for name, measured in found.items():
-        print(f"  {name:10}" + "".join(f"{title:>12}" for title in titles))
-        for L, draws in zip(DEPTHS, measured, strict=True):
-            first, last, direct, trunk = np.exp(np.log(draws).mean(axis=0))
-            row = (first, draws[:, 0].min(), draws[:, 0].max(), last, direct, trunk)
-            print(f"  {L:3} blocks" + "".join(f"{value:12.3g}" for value in row))
-    print('  direct path: what comes down the "+" alone; trunk: standard deviation at the top\n')
-    pre, post = found.values()
-    spread = [draws[-1, :, 0].max() / draws[-1, :, 0].min() for draws in (pre, post)]
-    steady = 0.5 < np.median(pre[-1, :, 0]) / np.median(pre[0, :, 0]) < 2
-    claim("pre-norm: the first block's gradient does not depend on the depth", steady)
-    luck = f"{spread[1]:.0f}-fold between starts, not {spread[0]:.1f}-fold"
-    claim(f"post-norm: it becomes a matter of luck: {luck}", spread[1] > 3 * spread[0])
-    claim("pre-norm: the direct path passes everything", np.allclose(pre[..., 2], 1))
-    rest = post[-1, :, 2].max()
-    claim(f"post-norm: every norm takes its part; after 32 blocks {rest:.0e} is left", rest < 1e-3)
-    last = post[0, :, 1].mean(), post[-1, :, 1].mean(), pre[-1, :, 1].mean()
-    claim(
-        "post-norm: the last block's gradient stays large, hence the warm-up",
-        last[1] > 0.7 * last[0],
+    title = say("gradient by depth; 8 random starts each", "梯度随深度；各取 8 个随机起点")
+    heading("9.3", title)
+    pre, post = (by_depth(pre=way) for way in (True, False))
+    print_table("pre-norm", pre)
+    print_table("post-norm", post)
+    print(
+        say(
+            '  direct path: what comes down the "+" alone; in pre-norm no norm stands in its way;\n'
+            "  trunk: standard deviation at the top; cosine: of the gradients at its two ends",
+            "  直通路：只沿“+”下来的那份；pre-norm 的路上没有 norm；\n"
+            "  主干：顶端的标准差；余弦：主干两端梯度之间的",
+        )
     )
-    claim("pre-norm: it falls, like 1 / √depth", last[2] < 0.4 * last[0])
-    grows = (np.diff(pre[..., 3].mean(axis=1)) > 0).all()
-    claim("pre-norm needs ln_f: the trunk grows with the depth", grows)
-    claim("post-norm leaves it at 1", np.allclose(post[..., 3], 1, atol=0.01))
+    at_the_first_block(pre, post)
+    at_the_last_block(pre, post)
 
 
 if __name__ == "__main__":

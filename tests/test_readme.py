@@ -45,6 +45,9 @@ HELPERS = {  # examples that others import
     "one_layer.py",
     "word_rows.py",
     "number_words.py",
+    "nudged.py",
+    "block_of_two.py",
+    "two_stacks.py",
     "held_against.py",
 }
 

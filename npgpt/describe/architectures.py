@@ -1,6 +1,6 @@
 """The descriptions of Llama, BERT and the encoder-decoder: parameters, and memory.
 
-Every count of parameters comes from `param_shapes`. Boxes, FLOPs and a diagram are GPT-2's alone.
+Every count of parameters comes from `param_shapes`. Boxes and FLOPs are GPT-2's alone.
 """
 
 from __future__ import annotations

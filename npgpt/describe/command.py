@@ -1,7 +1,7 @@
 """`python -m npgpt.describe [MODEL]`: the structure of a model, from its config.json alone.
 
-For a GPT-2 boxes with shapes, parameters and FLOPs, the parameter table, memory; or a mermaid
-diagram. For the others parameters and memory. No weights are read or downloaded; some
+For a GPT-2 boxes with shapes, parameters and FLOPs, the parameter table, memory; for the others
+parameters and memory; for all of them a mermaid diagram. No weights are read or downloaded; some
 configurations are built in.
 """
 
@@ -12,7 +12,8 @@ from collections.abc import Sequence
 
 from npgpt.cli import new_parser
 from npgpt.describe import architectures
-from npgpt.describe.gpt2_report import gpt2, mermaid
+from npgpt.describe.gpt2_report import gpt2
+from npgpt.describe.mermaid import mermaid
 from npgpt.describe.tables import BYTES, Section, Setting, as_json, as_text
 from npgpt.files.gguf_reader import read_gguf_header
 from npgpt.files.io import expanded
@@ -51,8 +52,6 @@ def main(argv: Sequence[str]) -> int:
 
 def _check(config: Config, args: argparse.Namespace) -> None:
     kind = config.to_dict()["model_type"]
-    if args.mermaid and kind != "gpt2":
-        raise ValueError(f"--mermaid draws a GPT-2, but {args.model} is a {kind}; leave it out.")
     if args.source is not None and not isinstance(config, TransformerConfig):
         raise ValueError(
             f"--source is what an encoder reads for a decoder, but {args.model} is a {kind}; "
@@ -77,12 +76,12 @@ def _positions(config: Config) -> int:
 
 
 def _describe(config: Config, args: argparse.Namespace) -> list[Section]:
+    if args.mermaid:
+        return [Section(mermaid(config), {})]
     tokens = _positions(config) if args.context is None else args.context
     source = tokens if args.source is None else args.source
     setting = Setting(args.model, tokens, source, args.batch, args.dtype)
     match config:
-        case GPT2Config() if args.mermaid:
-            return [Section(mermaid(config), {})]
         case GPT2Config():
             return gpt2(config, setting)
         case LlamaConfig():
@@ -134,6 +133,6 @@ def _parser() -> argparse.ArgumentParser:
     )
     add("--batch", type=int, default=1, metavar="B", help="texts at a time (default: 1)")
     add("--dtype", choices=BYTES, default="float32", help="of the numbers in memory")
-    add("--mermaid", action="store_true", help="print a mermaid diagram of a GPT-2 instead")
+    add("--mermaid", action="store_true", help="print a mermaid diagram instead")
     add("--json", action="store_true", help="one JSON object instead of tables")
     return parser

@@ -1,4 +1,4 @@
-"""The description of a GPT-2: boxes, parameters, FLOPs and memory; or a mermaid diagram."""
+"""The description of a GPT-2: boxes, parameters, FLOPs and memory."""
 
 from __future__ import annotations
 
@@ -19,8 +19,6 @@ from npgpt.describe.gpt2 import (
 )
 from npgpt.describe.tables import Section, Setting, parameter_section, percent, several
 from npgpt.models.gpt2.config import GPT2Config
-
-MERMAID_HEAD = '%%{init: {"flowchart": {"wrappingWidth": 360}}}%%'
 
 
 def gpt2(config: GPT2Config, setting: Setting) -> list[Section]:
@@ -149,37 +147,3 @@ def _units(size: int) -> tuple[str, str]:
         f"{size / 1000**power:.1f} {' kMG'[power]}B",
         f"{size / 1024**power:.1f} {' KMG'[power]}iB",
     )
-
-
-def mermaid(config: GPT2Config) -> str:
-    """The model as a mermaid diagram, which GitHub and many editors draw (article 11.1).
-
-    From token ids to probabilities, with the shape of the stream. The block is drawn once, inside
-    a frame that says how many there are; dotted lines are residuals.
-    """
-    d, H, F, V = config.n_embd, config.n_head, config.ffn_width, config.vocab_size
-    x = f"[{T}, {d}]"
-    head = "wte transposed" if config.tie_word_embeddings else "own table"
-    return f"""{MERMAID_HEAD}
-flowchart TB
-    IDS["token ids　[{T}]"] --> WTE["token embedding wte<br/>{V} × {d}"]
-    WTE -- "{x}" --> EMB(("+"))
-    POS["positions　0 … T-1"] --> WPE["position embedding wpe<br/>{config.n_positions} × {d}"]
-    WPE -- "{x}" --> EMB
-    EMB --> X
-    subgraph BLOCK["{config.n_layer} blocks"]
-        X["x　{x}　residual stream"] --> LN1["LayerNorm ln_1"]
-        LN1 --> ATT["causal self-attention<br/>{H} heads × {d // H} → joined → W_O"]
-        ATT --> ADD1(("+"))
-        X -. "residual" .-> ADD1
-        ADD1 --> H["x'　{x}"]
-        H --> LN2["LayerNorm ln_2"]
-        LN2 --> FFN["FFN: {d} → {F} → {config.activation_function} → {d}"]
-        FFN --> ADD2(("+"))
-        H -. "residual" .-> ADD2
-        ADD2 --> Y["x of the next block　{x}"]
-    end
-    Y --> LNF["LayerNorm ln_f"]
-    LNF -- "{x}" --> HEAD["lm_head: {head}<br/>{d} × {V}"]
-    HEAD --> LOGITS["logits　[{T}, {V}]"]
-    LOGITS --> P["softmax → probabilities　[{T}, {V}]"]"""

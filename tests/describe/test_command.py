@@ -152,8 +152,6 @@ def test_configurations_of_an_encoder_decoder_that_are_refused(
         (("gpt2", "--batch", 0), "--batch must be at least 1, but is 0."),
         (("bert-base-uncased", "--batch", -2), "--batch must be at least 1, but is -2."),
         (("gpt2", "--json", "--mermaid"), "choose one"),
-        (("bert-base-uncased", "--mermaid"), "draws a GPT-2, but bert-base-uncased is a bert; lea"),
-        (("bart-base", "--mermaid"), "--mermaid draws a GPT-2, but bart-base is a bart; leave it"),
         (("nowhere/config.json",), "no file nowhere/config.json"),
         (("weights/nowhere",), "weights/nowhere"),
         (("",), "empty"),

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from npgpt.describe.gpt2 import flops, memory, structure_of
-from npgpt.describe.gpt2_report import mermaid
+from npgpt.describe.mermaid import mermaid
 from npgpt.models.gpt2.config import PRESETS, init_params
 from npgpt.models.gpt2.model import GPT2
 from tests.builders.gpt2 import byte_gpt2_config

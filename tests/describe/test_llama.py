@@ -44,7 +44,6 @@ def test_describe_a_folder_and_a_file(folder, capsys) -> None:
 @pytest.mark.parametrize(
     ("argv", "sentence"),
     [
-        (["--mermaid"], "--mermaid draws a GPT-2, but .* is a llama"),
         (["--context", "33"], "--context must be between 1 and 32"),
     ],
 )

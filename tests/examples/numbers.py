@@ -3,6 +3,28 @@
 from __future__ import annotations
 
 NUMBERS: dict[str, tuple[str, ...]] = {
+    "backward_by_hand": (
+        "0  1     1  0  0    1  0               3   4    11  22",
+        "3  1    0  1  1    3  2  7         0   2   1     2   3         2   2  -1    ± ",
+        "-1    -0.159    -0.682    0.905    -0.083                                           0",
+        "0     0         0        0.798     0.500                                           0",
+        "1     0.841     0.682    0.905     1.083                                           1",
+        "1  2    6  1          10   1              1  30              11  31",
+        "0     -4.09   0        0.67  -0.76   0.09     0.67  -0.76   0.09",
+        "-0.05  -0.14         0.35   0.07    -0.10  -0.28     0.25  -0.21",
+    ),
+    "backward_of_a_block": (
+        *("dy = dlogits table", "dW_2 = bentᵀ dmlp", "dS = P (dP - Σ P dP)/√2", "dx = both"),
+        "y, dx, 12 gradients, ",
+        "L 2.353 -> 2.288; foretold -0.067",
+    ),
+    "backward_of_layer_norm": (
+        "2  4  4  6    4       2           0.707          -1.414   0       0       1.414",
+        "0.18  -0.18  -0.18   0.18",
+        "-0.18   0.53  -0.18  -0.18",
+        "2.83  2.83  0     0       -1.41  -1.41  -1.41  -1.41    -1.41   0      0      1.41",
+        "0      1.41  -1.41   0",
+    ),
     "ch01_overview": (
         *("50257", "768", "12", "64", "1024", "3072"),
         *("218 M", "81 %", "13 %", "1.5 %"),
@@ -119,27 +141,35 @@ NUMBERS: dict[str, tuple[str, ...]] = {
         *("0.99995", "0.00005", "0.88", "0.71", "0.29", "0.21"),
     ),
     "ch08_ffn": (
-        "100 layers = x times one matrix",
+        "100 layers are x times one matrix",
+        "misses the same two with GELU in between by 56 %",
         *("4,722,432", "2,362,368", "66.6 %"),
         "[4, 768] -> [4, 3072] -> GELU -> [4, 768]",
     ),
-    "ch08_neurons": ("the output is the sum of 192 answers", "pushes"),
+    "ch08_neurons": ("the output is the sum of 192 answers", "pushes", "fires on"),
+    "ch08_swiglu": ("10.00  -0.00   2.19    12.19   2.19", "2.7", "1.01 times", "81 %"),
     "ch09_pre_and_post_norm": (
-        "pre-norm: the direct path passes everything",
-        "pre-norm needs ln_f",
-        "32 blocks",
+        "pre-norm: 32 times the depth, 1.0 times the gradient at the first block",
+        "the last block's falls as depth to the power -0.44",
+        *("pre-norm needs ln_f", "32 blocks"),
     ),
     "ch09_residual_layernorm": (
         "24 of 24 corrections are smaller",
-        "2  4  4  6    -1.41   0      0      1.41",
-        "mean                                                                               4",
-        "variance                                                                           2",
+        "2  4  4  6    -1.41   0      0      1.41    1     2     1     0.50    0  1  0  0",
+        "mean: what it has subtracted                                                       4",
+        "variance: 1 / rstd²                                                                2",
         "4.24",
+    ),
+    "ch09_scale": (
+        "with: scores stay between 0.8 and 1.2",
+        "so softmax saturates, as in 7.4",
+        "without the embedding          loss",
     ),
     "ch10_lm_head": (
         *("50257", "38,597,376"),
         "gradient of the shared wte = that of the lookup + that of the lm_head",
     ),
+    "ch10_like_rows": ("each with its nearest row: r = 0.", "fresh rows for the lm_head r = "),
     "ch11_stacking": (
         *("38,597,376", "786,432", "2,362,368", "4,722,432", "3,072", "7,087,872", "85,054,464"),
         *("1,536", "124,439,808", "31.6 %", "66.6 %", "123,653,376"),

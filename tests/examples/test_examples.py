@@ -29,8 +29,8 @@ from tests.test_layering import imports_of
 ROOT = Path(__file__).parents[2]
 EXAMPLES = ROOT / "examples"
 HELPERS = {"show", "toy", "any_model", "encoder_decoder", "plots", "one_layer", "word_rows"}
-HELPERS |= {"number_words", "looking_across", "held_against"}
-HELPERS |= {path.stem for path in EXAMPLES.glob("draw_*.py")}
+HELPERS |= {"number_words", "looking_across", "held_against", "nudged", "block_of_two"}
+HELPERS |= {"two_stacks", *(path.stem for path in EXAMPLES.glob("draw_*.py"))}
 # In test_bert.py and test_translation.py.
 APART = {"sentence_similarity", "train_bert", "train_translation"}
 BENCHMARK = {"benchmark", "benchmark_work", "benchmark_growth"}

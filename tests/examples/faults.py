@@ -1,0 +1,315 @@
+"""Faults in npgpt, and the claims of the examples that each of them must break.
+
+A row of `FAULTS`: what is replaced, by what (a function from the right one to a wrong one), and
+words of the claim, check or gradient at which the example must stop. To see a claim of an example
+fail, add a row under its name.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from npgpt.ops.layer_norm import layer_norm_forward
+
+Wrong = Callable[[Any], Any]
+
+
+class Fault(NamedTuple):
+    """One fault: `target` is a dotted name; `args` go to the example."""
+
+    target: str
+    wrong: Wrong
+    breaks: str
+    args: tuple[str, ...] = ()
+
+
+def result(change: Callable[[Any], Any]) -> Wrong:
+    """A function whose result is changed; of (y, saved) only y, of several gradients each."""
+
+    def wrong(right: Any) -> Any:
+        def faulty(*args: Any, **settings: Any) -> Any:
+            got = right(*args, **settings)
+            if right.__name__.endswith("_forward"):
+                return change(got[0]), got[1]
+            return tuple(map(change, got)) if isinstance(got, tuple) else change(got)
+
+        return faulty
+
+    return wrong
+
+
+def gradient(place: int, change: Callable[[Any], Any]) -> Wrong:
+    """A backward function with one of its gradients changed."""
+
+    def wrong(right: Any) -> Any:
+        def faulty(dy: Any, saved: Any) -> Any:
+            return tuple(change(g) if i == place else g for i, g in enumerate(right(dy, saved)))
+
+        return faulty
+
+    return wrong
+
+
+def instead(function: Any) -> Wrong:
+    """Something else altogether."""
+    return lambda right: function
+
+
+def setting(**fields: Any) -> Wrong:
+    """A configuration with other defaults."""
+
+    def wrong(right: Any) -> Any:
+        def init(self: Any, **given: Any) -> None:
+            right.__init__(self, **{**fields, **given})
+
+        return type(right.__name__, (right,), {"__init__": init})
+
+    return wrong
+
+
+def a_little_off(array: Any) -> Any:
+    """0.1 % too large."""
+    return 1.001 * array
+
+
+def unnormed(x: Any, weight: Any, bias: Any, *, eps: float) -> Any:
+    """A LayerNorm that only stretches and shifts."""
+    return x * weight + bias, layer_norm_forward(x, weight, bias, eps=eps)[1]
+
+
+def variance_over_d_minus_1(right: Any) -> Any:
+    """The variance of a sample."""
+
+    def faulty(x: Any, weight: Any, bias: Any, *, eps: float) -> Any:
+        x_hat = x - x.mean(axis=-1, keepdims=True)
+        rstd = 1 / np.sqrt(x.var(axis=-1, ddof=1, keepdims=True) + eps)
+        return x_hat * rstd * weight + bias, (x_hat * rstd, rstd, weight)
+
+    return faulty
+
+
+def without_its_mean(right: Any) -> Any:
+    """A LayerNorm that subtracts nothing."""
+
+    def faulty(x: Any, weight: Any, bias: Any, *, eps: float) -> Any:
+        rstd = 1 / np.sqrt(x.var(axis=-1, keepdims=True) + eps)
+        return x * rstd * weight + bias, (x * rstd, rstd, weight)
+
+    return faulty
+
+
+def last_one_wins(dy: Any, saved: Any, *, add_to: Any = None) -> Any:
+    """A lookup's gradient that does not add up ids that come twice."""
+    ids, shape = saved
+    dtable = np.zeros(shape, dy.dtype) if add_to is None else add_to
+    dtable[ids] += dy
+    return dtable
+
+
+def without_the_head(right: Any) -> Any:
+    """A lookup's gradient that takes the place of the lm_head's."""
+    return lambda dy, saved, *, add_to=None: right(dy, saved)
+
+
+def every_row(right: Any) -> Any:
+    """A lookup's gradient that touches the rows that were not read."""
+    return lambda dy, saved, *, add_to=None: right(dy, saved, add_to=add_to) + 1e-6
+
+
+def without_minus_one(right: Any) -> Any:
+    """p where p - 1 belongs."""
+
+    def faulty(dloss: Any, saved: Any) -> Any:
+        logits = saved[0]
+        p = np.exp(logits - logits.max(axis=-1, keepdims=True))
+        return dloss * p / p.sum(axis=-1, keepdims=True) / len(p)
+
+    return faulty
+
+
+def without_the_mean(right: Any) -> Any:
+    """softmax's gradient without Σ p dp."""
+    return lambda dy, saved: saved[0] * dy
+
+
+def without_its_norm(right: Any) -> Any:
+    """A block whose sublayers read the trunk as it is, and replace it."""
+
+    def faulty(x: Any, *args: Any) -> Any:
+        y, saved = right(x, *args)
+        return y - x, saved
+
+    return faulty
+
+
+def bent(y: Any) -> Any:
+    """No longer linear."""
+    return y + 0.01 * y**2
+
+
+def mixed(y: Any) -> Any:
+    """Each token with a little of all others."""
+    return y + 0.01 * (y.mean(axis=-2, keepdims=True) - y)
+
+
+def shuffled_table(right: Any) -> Any:
+    """Scores that belong to other tokens."""
+    return lambda x, table: right(x, np.roll(table, 1, axis=0))
+
+
+def always_its_first_table(right: Any) -> Any:
+    """An lm_head that keeps the first table it sees."""
+    seen: list[Any] = []
+
+    def faulty(x: Any, table: Any) -> Any:
+        seen.append(table)
+        return right(x, seen[0])
+
+    return faulty
+
+
+def with_a_buffer(right: Any) -> Any:
+    """Shapes that count the mask which some checkpoints carry along."""
+    return lambda config: {**right(config), "h.0.attn.bias": (1, 1, 1024, 1024)}
+
+
+def louder_and_louder(right: Any) -> Any:
+    """Corrections ten times as large each time."""
+    calls: list[None] = []
+
+    def faulty(*args: Any, **settings: Any) -> Any:
+        y, saved = right(*args, **settings)
+        calls.append(None)
+        return 100.0 ** len(calls) * y, saved
+
+    return faulty
+
+
+def without_rstd(right: Any) -> Any:
+    """A LayerNorm's gradient that is not divided by the standard deviation."""
+
+    def faulty(dy: Any, saved: Any) -> Any:
+        dx, *others = right(dy, saved)
+        return dx / saved[1], *others
+
+    return faulty
+
+
+OPS, LAYERS, GPT2 = "npgpt.ops.", "npgpt.layers.", "npgpt.models.gpt2."
+TALES, RANDOM = ("--model", "weights/tales"), ("--model", "random")
+FAULTS: dict[str, list[Fault]] = {
+    "backward_by_hand": [
+        Fault(f"{OPS}lookup.lookup_backward", instead(last_one_wins), "dtable = one_hotᵀ dy"),
+        Fault(f"{OPS}linear.linear_backward", gradient(0, a_little_off), "dx = dy Wᵀ"),
+        Fault(f"{OPS}linear.linear_backward", gradient(1, a_little_off), "dW = xᵀ dy"),
+        Fault(f"{OPS}linear.linear_backward", gradient(2, a_little_off), "db = Σ dy"),
+        Fault(f"{OPS}activation.gelu_tanh_backward", result(a_little_off), "GELU'"),
+        Fault(f"{OPS}activation.relu_backward", result(lambda dx: dx + 0.01), "at -1 ReLU"),
+        Fault(f"{OPS}activation.relu_forward", lambda f: lambda x: (f(x)[0], x >= 0), "at 0 ReLU"),
+        Fault(f"{OPS}softmax.softmax_backward", without_the_mean, "p (dp - Σ p dp)"),
+        Fault(f"{OPS}cross_entropy.cross_entropy_backward", without_minus_one, "dscores = p - hot"),
+        Fault(f"{OPS}lm_head.lm_head_backward", gradient(1, a_little_off), "dlogitsᵀ x"),
+    ],
+    "backward_of_layer_norm": [
+        Fault(f"{OPS}layer_norm.layer_norm_backward", gradient(0, a_little_off), "J = rstd"),
+        Fault(f"{OPS}layer_norm.layer_norm_backward", gradient(1, a_little_off), "dγ"),
+        Fault(f"{OPS}layer_norm.layer_norm_forward", variance_over_d_minus_1, "J = rstd"),
+    ],
+    "backward_of_a_block": [
+        Fault(f"{OPS}softmax.softmax_forward", result(lambda p: p**2), "dS = P"),
+        Fault(f"{OPS}layer_norm.layer_norm_forward", variance_over_d_minus_1, "dh = both"),
+        Fault(f"{OPS}activation.gelu_tanh_forward", result(bent), "dwide = dbent GELU'"),
+        Fault(f"{GPT2}model.block_backward", result(a_little_off), "block_forward, block_backward"),
+        Fault(f"{OPS}scores.scores_backward", gradient(1, a_little_off), "block_backward"),
+    ],
+    "ch08_ffn": [
+        Fault(f"{OPS}linear.linear_forward", result(bent), "100 layers are x times one"),
+        Fault(f"{OPS}activation.gelu_tanh_forward", lambda f: lambda x: (x, x), "misses the same"),
+        Fault(
+            f"{OPS}activation.gelu_tanh_forward",
+            lambda gelu: lambda x: (np.maximum(x, 0), x),
+            "back at 0 by -4",
+        ),
+        Fault(f"{LAYERS}feed_forward.feed_forward_forward", result(mixed), "change token 1"),
+        Fault(f"{GPT2}config.GPT2Config", setting(n_inner=768), "[4, 768] -> "),
+        Fault(f"{GPT2}config.param_shapes", with_a_buffer, "attention: 3,410,944"),
+    ],
+    "ch08_swiglu": [
+        Fault(f"{LAYERS}swiglu.swiglu_forward", result(a_little_off), "swiglu_forward: y ="),
+        Fault(
+            f"{LAYERS}swiglu.swiglu_forward",
+            lambda right: lambda x, gate, up, down: right(x, np.abs(gate), up, down),
+            "with all gates shut",
+        ),
+        Fault("npgpt.models.llama.config.LlamaConfig", setting(intermediate_size=16384), "width"),
+    ],
+    "ch08_neurons": [
+        Fault(f"{LAYERS}feed_forward.feed_forward_forward", result(bent), "is the sum of", RANDOM),
+        Fault(f"{OPS}lm_head.lm_head_forward", shuffled_table, "have what came next", TALES),
+    ],
+    "ch09_residual_layernorm": [
+        Fault(f"{GPT2}model.block_forward", without_its_norm, "embedding + corrections", RANDOM),
+        Fault(
+            f"{LAYERS}feed_forward.feed_forward_forward",
+            louder_and_louder,
+            "corrections are smaller",
+            RANDOM,
+        ),
+        Fault(f"{OPS}layer_norm.layer_norm_forward", variance_over_d_minus_1, "variance", RANDOM),
+        Fault(f"{OPS}layer_norm.layer_norm_forward", result(mixed), "each token", RANDOM),
+        Fault(f"{OPS}layer_norm.layer_norm_forward", without_its_mean, "mean", RANDOM),
+        Fault(f"{OPS}rms_norm.rms_norm_forward", result(a_little_off), "its square mean", RANDOM),
+        Fault(f"{GPT2}config.GPT2Config", setting(n_layer=11), "corrections in GPT-2", RANDOM),
+    ],
+    "ch09_scale": [
+        Fault(f"{OPS}layer_norm.layer_norm_forward", instead(unnormed), "with: scores", RANDOM),
+        Fault(
+            f"{OPS}scores.scores_forward",
+            lambda right: lambda q, k: right(q, k / np.linalg.norm(k, axis=-1, keepdims=True)),
+            "without: the trunk grows",
+            RANDOM,
+        ),
+        Fault(
+            f"{LAYERS}attention.attention_weights",
+            result(lambda probs: 0.9 * probs),
+            "so softmax saturates",
+            RANDOM,
+        ),
+        Fault(f"{OPS}lm_head.lm_head_forward", shuffled_table, "it rewrites the token", TALES),
+    ],
+    "ch09_pre_and_post_norm": [
+        Fault(
+            f"{LAYERS}feed_forward.feed_forward_backward",
+            gradient(0, lambda dx: 3 * dx),
+            "pre-norm: 32 times the depth",
+        ),
+        Fault(f"{OPS}layer_norm.layer_norm_backward", without_rstd, "every norm takes its part"),
+        Fault(f"{OPS}layer_norm.layer_norm_forward", result(lambda y: 1.1 * y), "leaves it at 1"),
+    ],
+    "ch10_lm_head": [
+        Fault(f"{OPS}lm_head.lm_head_forward", shuffled_table, "times wteᵀ = the model's logits"),
+        Fault(f"{OPS}softmax.softmax_forward", result(a_little_off), "softmax makes probabilities"),
+        Fault(f"{OPS}lookup.lookup_forward", result(a_little_off), "score of a token"),
+        Fault(f"{GPT2}config.GPT2Config", setting(vocab_size=50304), "sharing saves"),
+        Fault(f"{OPS}lookup.lookup_backward", without_the_head, "gradient of the shared wte"),
+        Fault(f"{OPS}lookup.lookup_backward", every_row, "the lookup's touches"),
+    ],
+    "ch10_like_rows": [
+        Fault(f"{OPS}lm_head.lm_head_forward", shuffled_table, "each with its nearest row", TALES),
+        Fault(f"{OPS}lm_head.lm_head_forward", always_its_first_table, "fresh rows", RANDOM),
+    ],
+    "ch11_stacking": [
+        Fault(f"{GPT2}model.block_forward", without_its_norm, "is the block"),
+        Fault(f"{GPT2}config.param_shapes", with_a_buffer, "attention of a block"),
+        Fault(f"{GPT2}config.GPT2Config", setting(n_layer=11), "12 blocks"),
+        Fault(f"{GPT2}config.GPT2Config", setting(tie_word_embeddings=False), "lm_head"),
+        Fault(f"{GPT2}config.GPT2Config", setting(vocab_size=50304), "wte: "),
+        Fault(f"{GPT2}config.GPT2Config", setting(n_positions=2048), "wpe: "),
+        Fault(f"{GPT2}config.GPT2Config", setting(n_inner=2048), "FFN of a block"),
+        Fault(f"{GPT2}config.GPT2Config", setting(n_embd=1024, n_head=16), "two LayerNorms"),
+        Fault(f"{GPT2}model.GPT2.num_params", result(lambda n: n + 1), "model.num_params()"),
+    ],
+}
