@@ -30,8 +30,8 @@ ROOT = Path(__file__).parents[2]
 EXAMPLES = ROOT / "examples"
 HELPERS = {"show", "toy", "any_model", "encoder_decoder", "plots", "one_layer", "word_rows"}
 HELPERS |= {"number_words", "looking_across"}
-# In test_bert.py and test_translation.py.
-APART = {"sentence_similarity", "train_bert", "train_translation"}
+# In test_bert.py, test_translation.py and tests/vectors.
+APART = {"sentence_similarity", "train_bert", "train_translation", "vectors_with_torch"}
 BENCHMARK = {"benchmark", "benchmark_work", "benchmark_growth"}
 SCRIPTS = sorted(
     path.stem for path in EXAMPLES.glob("*.py") if path.stem not in HELPERS | APART | BENCHMARK
