@@ -25,7 +25,7 @@ from npgpt.vectors.texts import text_cases, vocabulary_files
 
 PROG = "npgpt.vectors"
 INDEX = "index.json"
-# Measured: torch in float32 was at most 5 times as far from float64 as npgpt in float32.
+# Measured: torch and transformers in float32 were at most 11 times as far from float64 as npgpt is.
 ROUNDINGS = 30
 LEAST_ROUNDING = float(np.finfo(np.float32).eps)  # relative to the largest number
 FLOAT64 = 2.0**-24  # of a tolerance; float64 rounds 2^29 times finer

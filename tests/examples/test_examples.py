@@ -30,7 +30,7 @@ ROOT = Path(__file__).parents[2]
 EXAMPLES = ROOT / "examples"
 HELPERS = {"show", "toy", "any_model", "encoder_decoder", "plots", "one_layer", "word_rows"}
 HELPERS |= {"number_words", "looking_across"}
-# In test_bert.py, test_translation.py and tests/vectors.
+# In test_bert.py, test_translation.py and tests/test_vectors_hf.py.
 APART = {"sentence_similarity", "train_bert", "train_translation", "vectors_with_torch"}
 BENCHMARK = {"benchmark", "benchmark_work", "benchmark_growth"}
 SCRIPTS = sorted(
@@ -168,10 +168,11 @@ def test_examples_are_short_and_need_nothing_else(path: Path) -> None:
     source = path.read_text(encoding="utf-8")
     assert len(source.splitlines()) < (200 if path.stem in BENCHMARK else 120)
     assert source.startswith('"""')
-    siblings = {each.stem for each in EXAMPLES.glob("*.py")}
+    own = {each.stem for each in EXAMPLES.glob("*.py")}
+    own |= {"torch", "safetensors"} if path.stem == "vectors_with_torch" else set()
     for found in imports_of(source, ""):
         package = found.name.split(".")[0]
-        if package in sys.stdlib_module_names or package in {"numpy", "npgpt", *siblings}:
+        if package in sys.stdlib_module_names or package in {"numpy", "npgpt", *own}:
             continue
         assert found.lazy, found.name
         peers = {"transformers", "gpt2"} if path.stem in BENCHMARK else set()  # picoGPT's gpt2.py
