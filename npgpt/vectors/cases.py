@@ -93,6 +93,13 @@ def made(value: Any, rng: np.random.Generator, dtype: Float) -> Any:
     return value.astype(np.float32).astype(dtype) if floats else value
 
 
+def as_array(value: Any) -> np.ndarray:
+    """A number as an array without axes, a text as the bytes of its UTF-8."""
+    if isinstance(value, str):
+        return np.array([*value.encode()], np.uint8)
+    return np.array(value)
+
+
 def _both_ways(
     forward: Function, backward: Function, given: Mapping[str, Any], name: str, dtype: Float
 ) -> Computed:

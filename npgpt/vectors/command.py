@@ -1,7 +1,7 @@
 """`python -m npgpt.vectors --out DIR`: what a port should compute, small, for any language.
 
-The cases are in `inputs.py` (operations and layers), `models.py` and `texts.py`; here they become
-files, one a case, and `index.json`, which lists them.
+The cases are in `inputs.py` (operations and layers), `models.py`, `optimizer.py` and `texts.py`;
+here they become files, one a case, and `index.json`, which lists them.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ import numpy as np
 from npgpt import cli
 from npgpt.files.io import path_text, replacing
 from npgpt.files.safetensors_file import write_tensors
-from npgpt.vectors.cases import Arrays, Case, operation_cases
+from npgpt.vectors.cases import Arrays, Case, as_array, operation_cases
 from npgpt.vectors.models import model_cases
 from npgpt.vectors.optimizer import optimizer_cases
 from npgpt.vectors.texts import text_cases, vocabulary_files
@@ -119,13 +119,6 @@ def tolerance(exact: np.ndarray, rounded: np.ndarray) -> float:
     """
     with np.errstate(invalid="ignore"):  # -∞ - -∞
         apart = np.abs(np.where(exact == rounded, 0, exact - rounded))
-    largest = (
-        np.abs(exact, where=np.isfinite(exact), out=np.zeros_like(exact)).max(initial=0) or 1.0
-    )
+    largest = np.abs(exact).max(where=np.isfinite(exact), initial=0) or 1.0
     allowed = ROUNDINGS * max(apart.max(initial=0), LEAST_ROUNDING * largest)
     return float(f"{allowed:.2g}")
-
-
-def as_array(value: Any) -> np.ndarray:
-    """A setting as a file holds it: a number as 0-d array, a text as its UTF-8 bytes."""
-    return np.frombuffer(value.encode(), np.uint8) if isinstance(value, str) else np.array(value)

@@ -8,7 +8,7 @@ import numpy as np
 
 from npgpt.text.learning import files_of, ids_of, tokenizer_of
 from npgpt.text.split_patterns import GPT2_SPLIT
-from npgpt.vectors.cases import Case, Computed, Float
+from npgpt.vectors.cases import Case, Computed, Float, as_array
 
 MERGES = (
     "a t", "a a", "h e", "Ġ c", "Ġ s", "Ġ t", "0 1", "2 01", "T he", "å ŀ", "ç Į", "Ġ aa",
@@ -53,6 +53,6 @@ def _computed(dtype: Float) -> Computed:  # noqa: ARG001  (no floats here)
     inputs = {"merges": np.array([[ids[left], ids[right]] for left, right in merges])}
     outputs = {}
     for n, text in enumerate(TEXTS):
-        inputs[f"text.{n}"] = np.frombuffer(text.encode(), np.uint8)
+        inputs[f"text.{n}"] = as_array(text)
         outputs[f"ids.{n}"] = np.array(tokenizer.encode(text), np.int64)
     return Computed(inputs, {}, outputs, {}, {})
