@@ -16,10 +16,11 @@ COMMANDS = {
     "describe": "show the structure of a model: shapes, parameters, FLOPs, memory",
     "trace": "follow one token through a model, layer by layer",
     "compare": "compare two implementations of a model, station by station",
+    "vectors": "write small cases that a port in any language is tested with",
     "fill_mask": "fill the [MASK] in a text, with a BERT",
     "translate": "translate a text, with an encoder-decoder (BART, Marian)",
 }
-PACKAGES = ("train", "describe", "trace", "compare")  # the commands that have parts
+PACKAGES = ("train", "describe", "trace", "compare", "vectors")  # the commands that have parts
 
 
 def module_of(command: str) -> ModuleType:

@@ -30,6 +30,7 @@ MAY_IMPORT = {
     "trace": ("cli", "ops", "models", "text"),
     "compare": ("cli", "ops", "files", "models", "text"),
     "train": ("cli", "ops", "decoding", "files", "models", "text"),
+    "vectors": ("cli", "ops", "layers", "files", "models", "text", "train"),  # train's AdamW
     "generate": ("cli", "decoding", "files", "models", "text"),
     "evaluate": ("cli", "ops", "decoding", "files", "models", "text"),
     "fill_mask": ("cli", "ops", "files", "models", "text"),

@@ -122,6 +122,15 @@ def ids_of(merges: Sequence[Merge] = ()) -> dict[str, int]:
     return vocab | {END_OF_TEXT: 256 + len(merges)}
 
 
+def files_of(merges: Sequence[Merge]) -> dict[str, str]:
+    """vocab.json and merges.txt of these merges, as GPT-2 has them: name -> text."""
+    lines = ["#version: 0.2", *(f"{left} {right}" for left, right in merges), ""]
+    return {
+        "vocab.json": json.dumps(ids_of(merges), ensure_ascii=False),
+        "merges.txt": "\n".join(lines),
+    }
+
+
 def tokenizer_of(merges: Sequence[Merge] = ()) -> Tokenizer:
     """The tokenizer with the ids of `ids_of`; without merges it has one id per byte."""
     vocab = ids_of(merges)

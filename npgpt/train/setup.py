@@ -5,7 +5,6 @@ Nothing is written before everything has been checked.
 
 from __future__ import annotations
 
-import json
 import warnings
 from collections.abc import Mapping
 from contextlib import ExitStack
@@ -32,7 +31,7 @@ from npgpt.text.learning import (
     END_OF_TEXT,
     FEWEST_IDS,
     Merge,
-    ids_of,
+    files_of,
     learn_merges,
     tokenizer_of,
 )
@@ -238,11 +237,10 @@ def _write_merges(folder: Path, merges: list[Merge], asked: int | None) -> None:
             UserWarning,
             stacklevel=2,
         )
-    with replacing(folder / "vocab.json", folder / "merges.txt") as (vocab_path, merges_path):
-        vocab = json.dumps(ids_of(merges), ensure_ascii=False)
-        lines = ["#version: 0.2", *(f"{left} {right}" for left, right in merges), ""]
-        vocab_path.write_text(vocab, encoding="utf-8")
-        merges_path.write_text("\n".join(lines), encoding="utf-8", newline="\n")
+    files = files_of(merges)
+    with replacing(*(folder / name for name in files)) as temporaries:
+        for temporary, text in zip(temporaries, files.values(), strict=True):
+            temporary.write_text(text, encoding="utf-8", newline="\n")
 
 
 def _copy_vocabulary(folder: Path, source: str, *, generation_config: bool) -> None:

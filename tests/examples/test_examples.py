@@ -31,8 +31,8 @@ EXAMPLES = ROOT / "examples"
 HELPERS = {"show", "toy", "any_model", "encoder_decoder", "plots", "one_layer", "word_rows"}
 HELPERS |= {"number_words", "looking_across", "held_against", "nudged", "block_of_two"}
 HELPERS |= {"two_stacks", *(path.stem for path in EXAMPLES.glob("draw_*.py"))}
-# In test_bert.py and test_translation.py.
-APART = {"sentence_similarity", "train_bert", "train_translation"}
+# In test_bert.py, test_translation.py and tests/test_vectors_hf.py.
+APART = {"sentence_similarity", "train_bert", "train_translation", "vectors_with_torch"}
 BENCHMARK = {"benchmark", "benchmark_work", "benchmark_growth"}
 LONGER = {"one_page": 170, **dict.fromkeys(BENCHMARK, 200)}
 SCRIPTS = sorted(
@@ -170,10 +170,11 @@ def test_examples_are_short_and_need_nothing_else(path: Path) -> None:
     source = path.read_text(encoding="utf-8")
     assert len(source.splitlines()) <= LONGER.get(path.stem, 160)
     assert source.startswith('"""')
-    siblings = {each.stem for each in EXAMPLES.glob("*.py")}
+    own = {each.stem for each in EXAMPLES.glob("*.py")}
+    own |= {"torch", "safetensors"} if path.stem == "vectors_with_torch" else set()
     for found in imports_of(source, ""):
         package = found.name.split(".")[0]
-        if package in sys.stdlib_module_names or package in {"numpy", "npgpt", *siblings}:
+        if package in sys.stdlib_module_names or package in {"numpy", "npgpt", *own}:
             continue
         assert found.lazy, found.name
         peers = {"transformers", "gpt2"} if path.stem in BENCHMARK else set()  # picoGPT's gpt2.py

@@ -1,0 +1,1 @@
+"""`python -m npgpt.vectors`: see `command.py`."""
