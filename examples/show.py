@@ -116,7 +116,7 @@ def refused(what: str, call: Callable[[], object]) -> None:
     try:
         call()
     except ValueError as error:
-        print(f"  {what}: {str(error).strip()}")
+        print(f"  {what}{say(': ', '：')}{str(error).strip()}")
     else:
         raise AssertionError(f"{what}: was not refused")
 

@@ -28,7 +28,7 @@ from tests.test_layering import imports_of
 
 ROOT = Path(__file__).parents[2]
 EXAMPLES = ROOT / "examples"
-HELPERS = {"show", "toy", "any_model", "encoder_decoder", "plots", "one_layer", "word_rows"}
+HELPERS = {"show", "toy", "any_model", "encoder_decoder", "plots", "one_sentence", "word_rows"}
 HELPERS |= {"number_words", "looking_across"}
 # In test_bert.py and test_translation.py.
 APART = {"sentence_similarity", "train_bert", "train_translation"}
