@@ -1,7 +1,7 @@
 """The encoder-decoder of 2017: who sees whom, and where Q, K and V come from (article chapter 2).
 
 One layer of each side with random weights (encoder_decoder.py). Leaves out translation itself,
-which train_translation.py learns, and GPT-2, which ch02_three_columns.py puts beside it.
+which train_translation.py learns, and GPT-2, which ch02_columns.py puts beside it.
 """
 
 from __future__ import annotations

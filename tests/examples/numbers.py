@@ -22,7 +22,7 @@ NUMBERS: dict[str, tuple[str, ...]] = {
         "change target token 2: rows of the decoder      · · ■ ■ ■",
         "change target token 2: rows of the result       · · ■ · ·",
     ),
-    "ch02_three_columns": (
+    "ch02_columns": (
         "encoder: 6 layers, 8 heads       decoder: 6 layers, 8 heads       GPT-2 small: 12 layers",
         "│ FFN 512 → 2048 → 512           │ FFN 768 → 3072 → 768",
         "memory [S, 512]         K, V ─▶  │ cross-attention                │ +",
@@ -38,7 +38,7 @@ NUMBERS: dict[str, tuple[str, ...]] = {
         "decoder-only                                              · · ■ ■ ■ ■",
         "encoder-decoder, a word of the target                     · ■ ■ ■ ■ ■",
     ),
-    "ch04_why_decoder_only": (
+    "ch04_decoder_only": (
         "decoder-only                                              ■ ■ ■ · · ·",
         "encoder-decoder, to the source                            ■ ■ ■ ■ ■ ■",
         "without an encoder     · ■ ■ ■ ■ ■",
@@ -57,10 +57,12 @@ NUMBERS: dict[str, tuple[str, ...]] = {
         "猫@0 (3, 0)   追@1 (0, 3)   狗@2 (1, 1)",
         "狗@0 (3, 1)   追@1 (0, 3)   猫@2 (1, 0)",
         "猫@1 (2, 1)   追@2 (-1, 2)   狗@3 (2, 0)",
-        *("0.268", "3.732", "1024", "64"),
+        *("1024", "768", "the table holds 0..1023"),
+    ),
+    "ch06_rope": (
+        *("0.268", "3.732", "64"),
         "without positions                                                                  4",
         "R(a)ᵀ R(b) = R(b - a)",
-        "the table holds 0..1023",
     ),
     "ch07_attention_six_steps": (
         "t0    2  0  1  0    1  0  2  0    1  0  1  0",
@@ -136,10 +138,13 @@ NUMBERS: dict[str, tuple[str, ...]] = {
     ),
     "ch13_self_test": tuple(f"13, question {n}" for n in range(1, 7)),
     "next_training_and_inference": (
-        *("28", "1,952", "2.77", "160"),
+        *("28", "1,952", "ln 16 = 2.77", "18,874,368"),
         "28 gradients, each in the shape of its parameter",
         *("one AdamW step: 2.785 -> ", "greedy, with cache and without: "),
         "layers · 2 · T · d = 2 · 2 · 5 · 8 = 160",
-        "1.4e-2 on a scale of 155, relative 8.9e-5",
+    ),
+    "next_gelu": (
+        *("1.4e-2 on a scale of 155, relative 8.9e-5", "5.7e-04 on a scale of 2"),
+        *("ReLU in its place", "same probabilities"),
     ),
 }

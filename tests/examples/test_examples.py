@@ -221,7 +221,7 @@ def test_a_trained_checkpoint(name: str, data_dir: Path) -> None:
         ("ch07_heatmap", " 0.84  "),
         ("ch07_heads_of_a_model", "of 144 heads put most of their weight on the first token"),
         ("ch09_residual_layernorm", "of 24 corrections"),
-        ("next_training_and_inference", "relative"),
+        ("next_gelu", "relative"),
     ],
 )
 def test_real_gpt2(name: str, number: str) -> None:

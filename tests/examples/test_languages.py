@@ -26,7 +26,6 @@ NUMBER = re.compile(r"[-+]?\d+(?:[.,]\d+)*|∞|[■·](?: [■·])+")  # or a ro
 ROW = re.compile(r"^ *(?:\S+ +)?(?:[-+]?(?:[\d.,]+|∞) *){2,}$", re.MULTILINE)
 # Speak English only; to be translated.
 ENGLISH = {
-    *("ch05_token_embedding", "ch06_position", "next_training_and_inference"),
     *("ch07_attention_six_steps", "ch07_flash_attention", "ch07_heads", "ch07_heads_of_a_model"),
     *("ch07_heatmap", "ch07_mask", "ch07_scaling", "ch08_ffn", "ch08_neurons"),
     *("ch09_pre_and_post_norm", "ch09_residual_layernorm", "ch10_lm_head", "ch11_stacking"),
