@@ -13,6 +13,8 @@ import os
 import sys
 from pathlib import Path
 
+os.environ.setdefault("OMP_NUM_THREADS", "1")  # before NumPy: for small products a second waits
+
 import numpy as np
 import word_rows
 from show import claim, heading, new_parser, say

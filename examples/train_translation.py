@@ -9,9 +9,12 @@ in the source. --out draws that, with matplotlib (pip install "npgpt[plot]").
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Sequence
 from pathlib import Path
+
+os.environ.setdefault("OMP_NUM_THREADS", "1")  # before NumPy: for small products a second waits
 
 import numpy as np
 from looking_across import cross_attention, plot
