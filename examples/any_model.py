@@ -13,8 +13,10 @@ from collections.abc import Iterable
 from typing import NamedTuple, Protocol
 
 import numpy as np
+from show import new_parser, say
 
 import npgpt
+from npgpt import cli
 from npgpt.files.hub import find_model
 from npgpt.models.auto import model_type
 from npgpt.models.gpt2.config import GPT2Config, init_params
@@ -53,9 +55,10 @@ class Opened(NamedTuple):
 
 def options(doc: str | None, text: str = SENTENCE) -> argparse.ArgumentParser:
     """A parser that knows --model and --text."""
-    parser = argparse.ArgumentParser(description=(doc or "").partition("\n")[0])
+    parser = new_parser(doc)
     parser.add_argument("--model", help="folder, weights/NAME, hub id such as gpt2, or `random`")
-    parser.add_argument("--text", default=text, help=f"what the model reads; default: {text!r}")
+    what = f"what the model reads; default: {text!r}"
+    parser.add_argument("--text", type=cli.text, default=text, help=what)
     return parser
 
 
@@ -66,11 +69,14 @@ def open_model(name: str | None) -> Opened:
             find_model("weights/tales")
             name = "weights/tales"
         except FileNotFoundError:
-            remark = "no weights/tales here: a random model, which knows nothing, takes its place"
+            remark = say(
+                "no weights/tales here: a random model, which knows nothing, takes its place",
+                "这里没有 weights/tales：用一个什么都不知道的随机模型代替",
+            )
             print(remark, file=sys.stderr)
             name = "random"
     if name == "random":
-        return Opened(random_model(), Bytes(), "a random model", trained=False)
+        return Opened(random_model(), Bytes(), say("a random model", "随机模型"), trained=False)
     if (kind := model_type(find_model(name, files=("config",)))) != "gpt2":
         raise ValueError(f"{name!r} is a {kind}, but this example looks inside a GPT-2.")
     return Opened(npgpt.from_pretrained(name), npgpt.load_tokenizer(name), name, trained=True)

@@ -5,11 +5,9 @@ Changes one token of eight and marks, part by part, which positions come out dif
 
 from __future__ import annotations
 
-import math
-
 import numpy as np
 from any_model import random_model
-from show import claim, heading, moved, table
+from show import claim, heading, moved, say, table
 
 from npgpt.cli import left
 from npgpt.layers.feed_forward import feed_forward_forward
@@ -38,7 +36,11 @@ def add_position(x: np.ndarray) -> np.ndarray:
 
 def attention(x: np.ndarray) -> np.ndarray:
     names = (c_attn + "weight", c_attn + "bias", c_proj + "weight", c_proj + "bias")
-    settings = {"n_head": 12, "divisor": math.sqrt(4), "mask": causal_mask(T, T)}
+    settings = {
+        "n_head": 12,
+        "divisor": model.config.attention_divisor(0),
+        "mask": causal_mask(T, T),
+    }
     return self_attention_forward(x, *(p[name] for name in names), **settings)[0]
 
 
@@ -56,27 +58,38 @@ def lm_head(x: np.ndarray) -> np.ndarray:
     return lm_head_forward(x, p["wte.weight"])[0]
 
 
-heading("1.2", f"change token {J} of {T}: which rows of its output does each part change?")
+heading(
+    "1.2",
+    say(
+        f"change token {J} of {T}: which rows of its output does each part change?",
+        f"改动第 {J} 个 token（共 {T} 个）：每种部件的输出有哪几行变了？",
+    ),
+)
+ALONE = say("this token alone", "只有它自己")
+SEEN = say("this token and those that can see it", "它自己，和看得到它的")
 x, other_x = embed(ids), embed(other_ids)
-print(f"  {left('row', 30)}{' '.join(str(t) for t in range(T))}")
+print(f"  {left(say('row', '行'), 30)}{' '.join(str(t) for t in range(T))}")
 for name, part, before, after in (
     ("1  token embedding", embed, ids, other_ids),
-    ("2  position embedding", add_position, x, other_x),
+    (say("2  position embedding", "2  位置 embedding"), add_position, x, other_x),
     ("3  attention", attention, x, other_x),
     ("4  FFN", ffn, x, other_x),
-    ("5  residual + LayerNorm", norm_and_residual, x, other_x),
+    (say("5  residual + LayerNorm", "5  残差 + LayerNorm"), norm_and_residual, x, other_x),
     ("6  lm_head", lm_head, x, other_x),
 ):
     changed = moved(part(before), part(after))
     wanted = np.arange(T) >= J if part is attention else np.arange(T) == J
-    what = "this token and those that can see it" if part is attention else "this token alone"
-    claim(f"{left(name, 30)}{table(changed[None])[0]}   {what}", (changed == wanted).all())
+    notice = SEEN if part is attention else ALONE
+    claim(f"{left(name, 30)}{table(changed[None])[0]}   {notice}", (changed == wanted).all())
 
-heading("1.2", "the same along the residual stream of the whole model")
+heading(
+    "1.2", say("the same along the residual stream of the whole model", "整个模型的主干上也如此")
+)
 streams: list[dict[str, np.ndarray]] = [{}, {}]
 for stream, read in zip(streams, (ids, other_ids), strict=True):
     model.forward(read, observe=stream.__setitem__)
 for name in ("embed", "h.0.attn", "h.0.mlp", "h.1", "h.11", "logits"):
     changed = moved(streams[0][name], streams[1][name])
     wanted = np.arange(T) == J if name == "embed" else np.arange(T) >= J
-    claim(f"{left(name, 30)}{table(changed[None])[0]}", (changed == wanted).all())
+    notice = ALONE if name == "embed" else SEEN
+    claim(f"{left(name, 30)}{table(changed[None])[0]}   {notice}", (changed == wanted).all())

@@ -1,106 +1,114 @@
-"""The encoder-decoder of 2017, put together from npgpt's operations (article chapters 2 and 4).
+"""The encoder-decoder of 2017: who sees whom, and where Q, K and V come from (article chapter 2).
 
-One layer of each side with random weights (encoder_decoder.py). Shows where Q, K and V of
-cross-attention come from and who sees whom. Leaves out translation itself.
+One layer of each side with random weights (encoder_decoder.py). Leaves out translation itself,
+which train_translation.py learns, and GPT-2, which ch02_columns.py puts beside it.
 """
 
 from __future__ import annotations
 
-import numpy as np
-from encoder_decoder import (
-    D,
-    F,
-    H,
-    N,
-    attention,
-    decoder_layer,
-    draw_layer,
-    encoder_layer,
-    sinusoids,
-)
-from show import check, claim, heading, moved, table
+import math
 
-from npgpt.models.gpt2.config import GPT2Config, param_shapes
-from npgpt.ops.mask import causal_mask
+import numpy as np
+from encoder_decoder import cross_attention, decoder_layer, encoder_layer, one_layer_each
+from show import check, claim, heading, moved, say, table
+
+from npgpt.cli import left
+from npgpt.models.transformer.config import TransformerConfig, param_shapes
+from npgpt.ops.sinusoids import sinusoids
 
 S, T = 6, 5
 rng = np.random.default_rng(0)
-encoder, decoder = draw_layer(rng, cross=False), draw_layer(rng, cross=True)
-source = rng.normal(size=(S, D)) + sinusoids(S)
-target = rng.normal(size=(T, D)) + sinusoids(T)
+base = TransformerConfig()
+model = one_layer_each(rng, vocab_size=3)  # the layers do not look at ids
+D = model.config.d_model
+source = rng.normal(size=(S, D)) + sinusoids(np.arange(S), D)
+target = rng.normal(size=(T, D)) + sinusoids(np.arange(T), D)
 other_source, other_target = source.copy(), target.copy()
 other_source[2], other_target[2] = rng.normal(size=(2, D))
+SOURCE_CHANGES = say("change source token 2: rows of the ", "改动源句第 2 个 token：")
+TARGET_CHANGES = say("change target token 2: rows of the ", "改动目标句第 2 个 token：")
+ENCODER, DECODER = say("encoder", "encoder 的各行"), say("decoder", "decoder 的各行")
 
-heading("2", "the base model: 6 encoder and 6 decoder layers")
-counts = {name: sum(a.size for a in part) for name, part in decoder.items()}
-norm = 2 * D
-encoder_size = counts["self"] + counts["ffn"] + 2 * norm
-decoder_size = encoder_size + counts["cross"] + norm
-check("N, layers on each side", N, "6")
-check("d_model", D, "512")
-check("heads, of 64 numbers each", H, "8")
-check("d_ff", F, "2048")
-check("parameters of an encoder layer", encoder_size, "3,152,384")
-check("parameters of a decoder layer: one attention and one norm more", decoder_size, "4,204,032")
-check("all layers, tables not counted", N * (encoder_size + decoder_size), "44,138,496")
 
-heading("2", "encoder: bidirectional, every position sees the whole source")
-memory = encoder_layer(source, encoder)
-other_memory = encoder_layer(other_source, encoder)
-claim(f"shape stays [S, d] = {[S, D]}", memory.shape == source.shape)
-changed = moved(memory, other_memory)
-claim(f"change source token 2:   rows of the encoder   {table(changed[None])[0]}", changed.all())
+def size(part: str) -> int:
+    """Parameters of the base model whose names begin so."""
+    shapes = param_shapes(base)
+    return sum(math.prod(shape) for name, shape in shapes.items() if name.startswith(part))
 
-heading("2", "decoder: causal self-attention, cross-attention, FFN; each followed by Add & Norm")
-out = decoder_layer(target, memory, decoder)
-changed = moved(out, decoder_layer(other_target, memory, decoder))
+
+def notice(what: str, changed: np.ndarray, wanted: list[bool] | np.ndarray) -> None:
+    claim(f"{left(what, 48)}{table(changed[None])[0]}", np.array_equal(changed, wanted))
+
+
+heading("2", say("the base model: two stacks of layers", "base 配置：encoder、decoder 各堆 N 层"))
+check(say("N, encoder layers", "N：encoder 层数"), base.encoder_layers, "6")
+check(say("N, decoder layers", "N：decoder 层数"), base.decoder_layers, "6")
+check(say("d_model", "d_model：隐藏维度"), base.d_model, "512")
+check(say("h, heads", "h：头数"), base.encoder_attention_heads, "8")
+check(say("d_ff, width of the FFN", "d_ff：FFN 宽度"), base.encoder_ffn_dim, "2048")
+encoder_size, decoder_size = size("encoder.layers.0."), size("decoder.layers.0.")
+more = size("decoder.layers.0.encoder_attn")
+check(say("parameters of an encoder layer", "encoder 一层的参数"), encoder_size, "3,152,384")
+check(say("parameters of a decoder layer", "decoder 一层的参数"), decoder_size, "4,204,032")
 claim(
-    f"change target token 2:   rows of the decoder   {table(changed[None])[0]}",
-    (changed == (np.arange(T) >= 2)).all(),
+    say(
+        f"the decoder's {more:,} more: cross-attention, 4 (d² + d), and its norm, 2 d",
+        f"decoder 多出 {more:,}：cross-attention 4 (d² + d)，加上它的 norm 2 d",
+    ),
+    decoder_size - encoder_size == more == 4 * (D * D + D) + 2 * D,
 )
-changed = moved(out, decoder_layer(target, other_memory, decoder))
-claim(f"change source token 2:   rows of the decoder   {table(changed[None])[0]}", changed.all())
+layers = size("encoder.layers.") + size("decoder.layers.")
+check(say("all layers, tables not counted", "全部层，不算 embedding 表"), layers, "44,138,496")
+
+heading(
+    "2",
+    say(
+        "encoder: bidirectional, every position sees the whole source",
+        "encoder：双向 self-attention，每个位置看到整句",
+    ),
+)
+memory, _ = encoder_layer(model, source)
+other_memory, _ = encoder_layer(model, other_source)
+what = say(f"shape stays [S, d] = {[S, D]}", f"形状不变，[S, d] = {[S, D]}")
+claim(what, memory.shape == source.shape)
+notice(SOURCE_CHANGES + ENCODER, moved(memory, other_memory), [True] * S)
+
+heading(
+    "2",
+    say(
+        "decoder: causal self-attention, cross-attention, FFN; each followed by Add & Norm",
+        "decoder：因果 self-attention、cross-attention、FFN，每个之后 Add & Norm",
+    ),
+)
+out, _ = decoder_layer(model, target, memory)
+changed = moved(out, decoder_layer(model, other_target, memory)[0])
+notice(TARGET_CHANGES + DECODER, changed, np.arange(T) >= 2)
+changed = moved(out, decoder_layer(model, target, other_memory)[0])
+notice(SOURCE_CHANGES + DECODER, changed, [True] * T)
 claim(
-    "Add & Norm: every row leaves with mean 0 and variance 1",
+    say(
+        "Add & Norm: every row leaves with mean 0 and variance 1",
+        "Add & Norm：每一行出来时均值 0、方差 1",
+    ),
     np.allclose(out.mean(axis=-1), 0) and np.allclose(out.var(axis=-1), 1, atol=1e-3),
 )
 
-heading("2", "cross-attention: Q comes from the decoder, K and V from the encoder's output")
-everything = np.ones((T, S), bool)
-crossed = attention(target, memory, decoder["cross"], everything)
+heading(
+    "2",
+    say(
+        "cross-attention: Q comes from the decoder, K and V from the encoder's output",
+        "cross-attention：Q 来自 decoder，K、V 来自 encoder 的输出",
+    ),
+)
+crossed = cross_attention(model, target, memory)
 claim(
-    f"Q [T, d] = {[T, D]}, K and V [S, d] = {[S, D]}: the result is as long as the target",
+    say(
+        f"Q [T, d] = {[T, D]}, K and V [S, d] = {[S, D]}: the result is as long as the target",
+        f"Q [T, d] = {[T, D]}，K、V [S, d] = {[S, D]}：结果与目标句一样长",
+    ),
     crossed.shape == (T, D),
 )
-claim(
-    "a target row changes its own result only: rows do not see each other here",
-    moved(crossed, attention(other_target, memory, decoder["cross"], everything)).sum() == 1,
-)
-claim(
-    "a change of the source reaches every row",
-    moved(crossed, attention(target, other_memory, decoder["cross"], everything)).all(),
-)
-
-heading("2", "against GPT-2, four differences")
-shapes = param_shapes(GPT2Config())
-claim(
-    "mask: everything for an encoder; the lower triangle for every layer of GPT-2",
-    moved(memory, other_memory).all() and not np.triu(causal_mask(T, T), 1).any(),
-)
-claim("cross-attention: GPT-2 has no parameter for it", not any("cross" in name for name in shapes))
-claim(
-    "positions: fixed sines here, no parameters; a learned table [1024, 768] there",
-    shapes["wpe.weight"] == (1024, 768) and sinusoids(5000).shape == (5000, D),
-)
-stream = target + attention(target, target, decoder["self"], causal_mask(T, T))
-claim(
-    "norm: after the sum here; before the sublayer there, so that the sum itself stays unnormed",
-    stream.var() > 1.5,
-)
-
-heading("4", "all T losses of the target come from one pass, here too")
-prefixes = [decoder_layer(target[: t + 1], memory, decoder)[-1] for t in range(T)]
-claim(
-    "row t of one pass over the target = last row of a pass over its first t + 1 tokens",
-    np.allclose(out, prefixes, rtol=1e-12, atol=1e-12),
-)
+changed = moved(crossed, cross_attention(model, other_target, memory))
+notice(TARGET_CHANGES + say("result", "结果的各行"), changed, np.arange(T) == 2)
+changed = moved(crossed, cross_attention(model, target, other_memory))
+notice(SOURCE_CHANGES + say("result", "结果的各行"), changed, [True] * T)

@@ -1,89 +1,117 @@
-"""Three routes from one block: encoder-only, decoder-only, encoder-decoder (article chapters 3, 4).
+"""Three routes side by side on one sentence: what each sees, what it is asked (article chapter 3).
 
-The block is GPT-2's own, under different masks and with different targets. Leaves out what these
-models were trained on.
+The weights are random (one_sentence.py): the losses show where a route learns, not how well.
 """
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
-from any_model import random_model
-from show import claim, heading, moved, table
+from one_sentence import (
+    CAUSAL,
+    CHINESE,
+    EVERYTHING,
+    HIDDEN,
+    MASKED,
+    NEXT,
+    SENTENCE,
+    SHIFTED,
+    V,
+    ids,
+    logits,
+    notice,
+    one_text,
+    two_texts,
+)
+from show import claim, heading, moved, say, table
 
 from npgpt.cli import left
-from npgpt.models.common import Pass
-from npgpt.models.gpt2.model import block_forward
-from npgpt.ops.cross_entropy import IGNORE_INDEX, cross_entropy_backward, cross_entropy_forward
-from npgpt.ops.lm_head import lm_head_forward
-from npgpt.ops.lookup import lookup_forward
-from npgpt.ops.mask import causal_mask
+from npgpt.ops.cross_entropy import cross_entropy_backward, cross_entropy_forward
 
-T, S = 5, 6
-CAUSAL, EVERYTHING = causal_mask(T, T), np.ones((T, T), bool)
-model = random_model()
+UNASKED = "· · · · · ·"
 
 
-def read(ids: list[int], mask: np.ndarray) -> np.ndarray:
-    """Logits [T, V] after one block that looks through `mask`."""
-    x, _ = lookup_forward(np.array(ids), model.params["wte.weight"])
-    x, _ = block_forward(x, model.params, 0, model.config, mask, Pass())
-    return lm_head_forward(x, model.params["wte.weight"])[0]
+def losses(x: np.ndarray, targets: str) -> list[float]:
+    """The loss of each position that is asked."""
+    each = zip(logits(x), ids(targets), strict=True)
+    return [float(cross_entropy_forward(row[None], t[None])[0]) for row, t in each if t >= 0]
 
 
-def side_by_side(*named: tuple[str, np.ndarray]) -> None:
-    """Masks beside each other: the position of a row may look at the columns with ■."""
-    height = max(len(mask) for _, mask in named)
-    columns = [[name, *table(mask), *[""] * (height - len(mask))] for name, mask in named]
-    for line in zip(*columns, strict=True):
-        print("  " + "".join(left(text, 32) for text in line).rstrip())
+def panel(
+    title: str, text: str, masks: dict[str, np.ndarray], x: np.ndarray, asked: str
+) -> list[str]:
+    """A line for each position: the word read, what it sees, the word asked for, its loss."""
+    found = iter(losses(x, asked))
+    loss = ["" if word == "·" else f"{next(found):.2f}" for word in asked.split()]
+    columns = [[say("reads", "读到"), *text.split()]]
+    columns += [[head, *table(mask)] for head, mask in masks.items()]
+    if any(loss):
+        columns += [[say("asked", "要答"), *asked.split()], ["loss", *loss]]
+    widths = [8, *[14] * len(masks), 8, 5]
+    cells = [[left(cell, n) for cell in column] for column, n in zip(columns, widths, strict=False)]
+    return [title, *("".join(line) for line in zip(*cells, strict=True))]
 
 
-heading("3", "what a position may see")
-side_by_side(("encoder-only (BERT)", EVERYTHING), ("decoder-only (GPT)", CAUSAL))
-print("\n  encoder-decoder (2017, T5, BART): source of 6 tokens, target of 5")
-at_the_source = np.ones((T, S), bool)
+def side_by_side(*panels: list[str]) -> None:
+    """Panels of the same height beside each other."""
+    for lines in zip(*panels, strict=True):
+        print("  " + "".join(left(line, 40) for line in lines).rstrip())
+    print()
+
+
+heading("3", say("one sentence, three routes: ", "同一句话，三条路线：") + SENTENCE)
+encoded, decoded = one_text(HIDDEN, EVERYTHING), one_text(SHIFTED, CAUSAL)
+source, translated = one_text(SENTENCE, EVERYTHING), two_texts(SENTENCE, CHINESE)
+sees, at_source = say("sees", "看得到"), say("the source", "源句")
+bidirectional, causal = {sees: EVERYTHING}, {sees: CAUSAL}
 side_by_side(
-    ("encoder, at itself", np.ones((S, S), bool)),
-    ("decoder, at itself", CAUSAL),
-    ("decoder, at the encoder", at_the_source),
+    panel("encoder-only (BERT)", HIDDEN, bidirectional, encoded, MASKED),
+    panel("decoder-only (GPT)", SHIFTED, causal, decoded, SENTENCE),
 )
-
-heading("3", "one block, two masks: change token 3 of 5")
-text, other = [1, 2, 3, 4, 5], [1, 2, 3, 9, 5]
-for name, mask, wanted in (
-    ("encoder-only: every position notices", EVERYTHING, [True] * 5),
-    ("decoder-only: those before it do not", CAUSAL, [False, False, False, True, True]),
-):
-    changed = moved(read(text, mask), read(other, mask))
-    claim(f"{left(name, 44)}{table(changed[None])[0]}", changed.tolist() == wanted)
-
-heading("3", "one loss, different targets: the text is The cat sat on the")
-MASK, NONE = 0, IGNORE_INDEX
-print("  encoder-only     reads  The [MASK] sat on the    is asked for  cat at the mask")
-print("  decoder-only     reads  The cat sat on the       is asked for  cat sat on the mat")
-print(
-    "  encoder-decoder  reads  The cat sat on the, and <s> 猫 坐着;  is asked for  猫 坐着 </s>\n"
+side_by_side(
+    panel("encoder-decoder: encoder", SENTENCE, bidirectional, source, UNASKED),
+    panel("encoder-decoder: decoder", CHINESE, {**causal, at_source: EVERYTHING}, translated, NEXT),
 )
-for name, ids, mask, targets in (
-    ("encoder-only: the masked token", [1, MASK, 3, 4, 1], EVERYTHING, [NONE, 2, NONE, NONE, NONE]),
-    ("decoder-only: the next token, T losses", [1, 2, 3, 4, 1], CAUSAL, [2, 3, 4, 1, 5]),
-):
-    loss, saved = cross_entropy_forward(read(ids, mask), np.array(targets))
-    asked = (cross_entropy_backward(1.0, saved) != 0).any(axis=-1)
-    what = f"{left(name, 44)}{table(asked[None])[0]}   loss {loss:.2f}"
-    claim(what, (asked == (np.array(targets) != NONE)).all())
-
-heading("4", "why decoder-only: what was a source becomes the front of the text")
-source, target = [11, 12, 13], [21, 22, 23]
-before = read([*source, *target][:T], CAUSAL)
-after = read([10, *source[1:], *target][:T], CAUSAL)
+routes = (encoded, MASKED), (decoded, SENTENCE), (translated, NEXT)
+mean = np.mean([loss for route in routes for loss in losses(*route)])
 claim(
-    "change the first token of the prompt: every later position notices, without an encoder",
-    moved(before, after).all(),
+    say(
+        f"their mean is {mean:.2f}, near ln {V} = {math.log(V):.2f}: blind guessing",
+        f"平均 {mean:.2f}，接近 ln {V} = {math.log(V):.2f}：还只是瞎猜",
+    ),
+    abs(mean - math.log(V)) < 0.1,
 )
-once = read(text, CAUSAL)
-each = [read(text[: t + 1], causal_mask(t + 1, t + 1))[-1] for t in range(T)]
-claim(
-    "one pass trains all T positions: row t equals a pass over t + 1 tokens",
-    np.allclose(once, each),
+
+heading("3", say("which positions the loss teaches", "loss 教到哪些位置"))
+for name, route, wanted in zip(
+    (
+        say("encoder-only: the masked token", "encoder-only：被遮住的 token"),
+        say("decoder-only: the next token, T losses", "decoder-only：下一个 token，T 个 loss"),
+        say("encoder-decoder: likewise, in the target", "encoder-decoder：目标句里，同样 T 个"),
+    ),
+    routes,
+    ("· · ■ · · ·", "■ ■ ■ ■ ■ ■", "■ ■ ■ ■ ■ ■"),
+    strict=True,
+):
+    _, saved = cross_entropy_forward(logits(route[0]), ids(route[1]))
+    notice(name, cross_entropy_backward(1.0, saved).any(axis=-1), wanted)
+
+heading(
+    "3",
+    say(
+        "a word changes, cat -> dog or 猫 -> 狗: which positions notice",
+        "换一个词，cat -> dog 或 猫 -> 狗：哪些位置看得到",
+    ),
 )
+dog, other_target = SENTENCE.replace("cat", "dog"), CHINESE.replace("猫", "狗")
+changed = moved(encoded, one_text(HIDDEN.replace("cat", "dog"), EVERYTHING))
+notice(say("encoder-only", "encoder-only：处处"), changed, "■ ■ ■ ■ ■ ■")
+changed = moved(decoded, one_text(SHIFTED.replace("cat", "dog"), CAUSAL))
+notice(say("decoder-only", "decoder-only：它和右边的"), changed, "· · ■ ■ ■ ■")
+changed = moved(translated, two_texts(dog, CHINESE))
+what = say("encoder-decoder, a word of the source", "encoder-decoder，源句里的词")
+notice(what, changed, "■ ■ ■ ■ ■ ■")
+changed = moved(translated, two_texts(SENTENCE, other_target))
+what = say("encoder-decoder, a word of the target", "encoder-decoder，目标句里的词")
+notice(what, changed, "· ■ ■ ■ ■ ■")

@@ -9,13 +9,12 @@ will do, but a BERT that has only filled masks tells sentences apart less well.
 
 from __future__ import annotations
 
-import argparse
 import importlib.util
 import sys
 from pathlib import Path
 
 import numpy as np
-from show import claim, heading
+from show import claim, heading, new_parser, say
 
 import npgpt
 from npgpt import cli
@@ -75,8 +74,9 @@ def compare(model: BERT, pieces: WordPieces, texts: list[str]) -> np.ndarray:
 
 def main(argv: list[str]) -> int:
     """Compare the sentences given, or words and sentences of which the outcome is claimed."""
-    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
-    parser.add_argument("sentences", nargs="*", metavar="SENTENCE", help="two or more of them")
+    parser = new_parser(__doc__)
+    sentences = {"nargs": "*", "metavar": "SENTENCE", "help": "two or more of them"}
+    parser.add_argument("sentences", type=cli.text, **sentences)
     parser.add_argument("--model", help="folder or hub id of a BERT; default: all-MiniLM-L6-v2")
     args = parser.parse_args(argv)
     folder = args.model or packaged_model()
@@ -87,17 +87,29 @@ def main(argv: list[str]) -> int:
         compare(model, pieces, args.sentences)
         return 0
 
-    heading("3", "words: cosines of their vectors")
+    heading("3", say("words: cosines of their vectors", "词：向量的余弦相似度"))
     cosines = compare(model, pieces, WORDS)
     if args.model:
         return 0
-    claim("kitten is nearer to cat than stocks are", cosines[0, 1] > cosines[0, 3])
-    claim("bonds are nearer to stocks than to any animal", cosines[4].argsort()[-2] == 3)
+    claim(
+        say("kitten is nearer to cat than stocks are", "kitten 比 stocks 离 cat 近"),
+        cosines[0, 1] > cosines[0, 3],
+    )
+    claim(
+        say("bonds are nearer to stocks than to any animal", "bonds 离 stocks 比离哪种动物都近"),
+        cosines[4].argsort()[-2] == 3,
+    )
 
-    heading("3", "sentences that share a meaning, and hardly a word")
+    heading(
+        "3",
+        say("sentences that share a meaning, and hardly a word", "意思相同、用词几乎不同的句子"),
+    )
     cosines = compare(model, pieces, SENTENCES) - 2 * np.eye(len(SENTENCES))
     partners = cosines.argmax(axis=1)
-    claim("each is nearest to the one that says the same", (partners == [1, 0, 3, 2, 5, 4]).all())
+    claim(
+        say("each is nearest to the one that says the same", "每句都离意思相同的那一句最近"),
+        (partners == [1, 0, 3, 2, 5, 4]).all(),
+    )
     return 0
 
 

@@ -1,8 +1,8 @@
 """What the examples print with: headings, matrices side by side, and checks.
 
 A check prints a number as the article prints it and stops the script, with an AssertionError, where
-the digits differ. A script that imports this ends quietly at `| head` and at Ctrl-C, and speaks
-Chinese or English: `--lang zh` or `--lang en`, otherwise as the locale says.
+the digits differ. A script that imports this answers `--help`, ends quietly at `| head` and at
+Ctrl-C, and speaks Chinese or English: `--lang zh` or `--lang en`, otherwise as the locale says.
 """
 
 from __future__ import annotations
@@ -10,8 +10,10 @@ from __future__ import annotations
 import argparse
 import locale
 import os
+import re
 import sys
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -20,6 +22,10 @@ from npgpt.cli import EXIT_INTERRUPTED, left, reader_has_gone, width
 
 WIDTH = 98
 CHAPTERS = "〇一二三四五六七八九十"
+
+if hasattr(sys.stdout, "reconfigure"):
+    # Chinese names and √, whatever the locale; a reader that has gone away shows at the next line.
+    sys.stdout.reconfigure(encoding="utf-8", line_buffering=True)
 
 
 def language(argv: list[str]) -> str:
@@ -33,19 +39,30 @@ def language(argv: list[str]) -> str:
     return known.lang
 
 
+def new_parser(doc: str | None) -> argparse.ArgumentParser:
+    """A parser that says what the script does and lists `--lang`, which was read before."""
+    parser = argparse.ArgumentParser(description=(doc or "").partition("\n")[0])
+    parser.add_argument("--lang", choices=("zh", "en"), help="Chinese or English; default: locale")
+    return parser
+
+
+def without_options() -> None:
+    """For a script that parses no arguments: answer `--help`, refuse what else it is given."""
+    script = sys.modules["__main__"]
+    path = Path(getattr(script, "__file__", None) or "none")
+    if path.parent == Path(__file__).parent and "parse_args" not in path.read_text("utf-8"):
+        new_parser(script.__doc__).parse_args()
+
+
 arguments = sys.argv[1:]
 LANGUAGE = language(arguments)
 sys.argv[1:] = arguments
+without_options()
 
 
 def say(english: str, chinese: str) -> str:
     """The one of the two that this run speaks."""
     return chinese if LANGUAGE == "zh" else english
-
-
-if hasattr(sys.stdout, "reconfigure"):
-    # Chinese names and √, whatever the locale; a reader that has gone away shows at the next line.
-    sys.stdout.reconfigure(encoding="utf-8", line_buffering=True)
 
 
 def end(kind: type[BaseException], error: BaseException, trace: Any) -> None:
@@ -66,13 +83,16 @@ def heading(section: str, title: str) -> None:
 
 
 def in_chinese(section: str) -> str:
-    """ "7.3 ②" -> "七.3 ②", "13" -> "十三"; what does not start with a number stays."""
-    chapter = section[: len(section) - len(section.lstrip("0123456789"))]
-    if not chapter:
-        return section
-    ten, one = divmod(int(chapter), 10)
-    number = CHAPTERS[one] if not ten else "十" + CHAPTERS[one] * bool(one)
-    return number + section[len(chapter) :]
+    """ "7.3 ②" -> "七.3 ②", "13" -> "十三", "3, 4" -> "三、四"; what has no number stays."""
+    return re.sub(r"^\d+|, (?=\d)|(?<=, )\d+", numeral, section)
+
+
+def numeral(found: re.Match[str]) -> str:
+    """A chapter's number up to 19 in Chinese; between two of them a 、."""
+    if found[0] == ", ":
+        return "、"
+    ten, one = divmod(int(found[0]), 10)
+    return CHAPTERS[one] if not ten else "十" + CHAPTERS[one] * bool(one)
 
 
 def check(what: str, value: float, printed: str, unit: str = "") -> None:
@@ -96,7 +116,7 @@ def refused(what: str, call: Callable[[], object]) -> None:
     try:
         call()
     except ValueError as error:
-        print(f"  {what}: {str(error).strip()}")
+        print(f"  {what}{say(': ', '：')}{str(error).strip()}")
     else:
         raise AssertionError(f"{what}: was not refused")
 

@@ -9,14 +9,15 @@ python -m npgpt.fill_mask "the [MASK] said to the king." --model FOLDER
 
 from __future__ import annotations
 
-import argparse
 import os
 import sys
 from pathlib import Path
 
+os.environ.setdefault("OMP_NUM_THREADS", "1")  # before NumPy: for small products a second waits
+
 import numpy as np
 import word_rows
-from show import claim, heading
+from show import claim, heading, new_parser, say
 from word_rows import CLS, MASK, PAD, SEP, SPECIAL, ids_of, rows_of, vocabulary_of
 
 from npgpt import cli
@@ -51,7 +52,8 @@ def train(model: BERT, rows: np.ndarray, steps: int, B: int) -> None:
         adamw_step(model.params, grads, state, step=step + 1, lr=lr, weight_decay=0.01)
         losses.append(float(loss))
         if len(losses) == steps // 10:
-            print(f"  step {step + 1:>5} of {steps}   loss {np.mean(losses):.3f}", flush=True)
+            done = say(f"step {step + 1:>5} of {steps}", f"第 {step + 1:>5} 步，共 {steps} 步")
+            print(f"  {done}   loss {np.mean(losses):.3f}", flush=True)
             losses = []
 
 
@@ -67,7 +69,7 @@ def ask(model: BERT, vocabulary: dict[str, int], question: str) -> list[str]:
 
 def main(argv: list[str]) -> int:
     """Read, train, ask."""
-    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
+    parser = new_parser(__doc__)
     parser.add_argument("--text", help="a text file, or a folder of them")
     parser.add_argument("--steps", type=int, help="default: 1500; for made-up sentences 200")
     parser.add_argument("--out", help="folder in which the trained model is kept")
@@ -92,24 +94,34 @@ def main(argv: list[str]) -> int:
         initializer_range=6.4 / d,
     )
     model = BERT(config, init_params(config, np.random.default_rng(0), pooler=False))
-    heading("3", f"{len(rows):,} rows of {path or 'made-up sentences'}, {len(vocabulary)} words")
-    print(f"  a BERT of 2 layers, d {d}, {model.num_params():,} parameters")
+    source, V = path or say("made-up sentences", "编出来的句子"), len(vocabulary)
+    rows_and_words = f"{len(rows):,} rows of {source}, {V} words"
+    heading("3", say(rows_and_words, f"{len(rows):,} 行 {source}，{V} 个词"))
+    n = model.num_params()
+    print(
+        say(
+            f"  a BERT of 2 layers, d {d}, {n:,} parameters",
+            f"  一个 BERT：2 层，d {d}，{n:,} 个参数",
+        )
+    )
     before, _ = loss_and_grads(model, held_out, np.random.default_rng(3))
     train(model, rows, args.steps or steps, B)
     after, _ = loss_and_grads(model, held_out, np.random.default_rng(3))
-    claim(f"loss at hidden tokens of rows held out: {before:.2f} -> {after:.2f}", after < before)
+    what = say("loss at hidden tokens of rows held out: ", "没见过的行里，被遮住的 token 的 loss：")
+    claim(f"{what}{before:.2f} -> {after:.2f}", after < before)
 
-    heading("3", "what it puts in, and how sure it is")
+    heading("3", say("what it puts in, and how sure it is", "它填什么，有多大把握"))
     if path:
         for question in word_rows.ABOUT_STORIES:
             ask(model, vocabulary, question)
     else:
         for question, answers in word_rows.ABOUT_ANIMALS.items():
-            claim(", ".join(answers), ask(model, vocabulary, question) == answers)
+            right = ask(model, vocabulary, question) == answers
+            claim(say(", ".join(answers), f"填对了：{'、'.join(answers)}"), right)
     if args.out:
         model.save_pretrained(args.out)
         (Path(args.out) / "vocab.txt").write_text("\n".join(vocabulary) + "\n", encoding="utf-8")
-        print(f"\n  kept in {args.out}")
+        print(say(f"\n  kept in {args.out}", f"\n  已存入 {args.out}"))
     return 0
 
 

@@ -9,11 +9,12 @@ in the source. --out draws that, with matplotlib (pip install "npgpt[plot]").
 
 from __future__ import annotations
 
-import argparse
+import os
 import sys
-import time
 from collections.abc import Sequence
 from pathlib import Path
+
+os.environ.setdefault("OMP_NUM_THREADS", "1")  # before NumPy: for small products a second waits
 
 import numpy as np
 from looking_across import looks, who_looks_where
@@ -30,7 +31,7 @@ from number_words import (
     target_ids,
 )
 from plots import pyplot, save
-from show import claim, heading
+from show import claim, heading, new_parser, say
 
 from npgpt.cli import run
 from npgpt.models.transformer.config import TransformerConfig, init_params
@@ -56,7 +57,7 @@ def train(
     model: Transformer, steps: int, rng: np.random.Generator, warmup: int = WARMUP
 ) -> list[float]:
     """The loss of each step; every batch is drawn afresh."""
-    state, losses, start = new_adamw_state(model.params), [], time.perf_counter()
+    state, losses = new_adamw_state(model.params), []
     for step in range(1, steps + 1):
         numbers = draw(rng, BATCH, unseen=False).tolist()
         ids, mask = padded([source_ids(n, with_and=rng.random() < 0.5) for n in numbers])
@@ -68,8 +69,8 @@ def train(
         adamw_step(model.params, grads, state, step=step, **recipe)
         losses.append(float(loss))
         if step % (steps // 10) == 0:
-            recent, seconds = np.mean(losses[-steps // 10 :]), time.perf_counter() - start
-            print(f"  step {step:5}   loss {recent:.3f}   {seconds:4.0f} s")
+            recent = np.mean(losses[-steps // 10 :])
+            print(f"  {say(f'step {step:5}', f'第 {step:5} 步')}   loss {recent:.3f}")
     return losses
 
 
@@ -81,7 +82,7 @@ def translate(model: Transformer, numbers: list[int]) -> list[str]:
 
 
 def main(argv: Sequence[str]) -> int:
-    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
+    parser = new_parser(__doc__)
     parser.add_argument("--quick", action="store_true", help="200 steps: see that the loss falls")
     parser.add_argument("--out", type=Path, help="file of the picture, .png or .svg")
     parser.add_argument("--save", type=Path, help="folder for config.json and the weights")
@@ -91,19 +92,36 @@ def main(argv: Sequence[str]) -> int:
     rng = np.random.default_rng(1)
     model = Transformer(CONFIG, init_params(CONFIG, rng))
 
-    heading("2, 4", f"training {model.num_params():,} parameters on numbers below a million")
+    n = model.num_params()
+    heading(
+        "2, 4",
+        say(
+            f"training {n:,} parameters on numbers below a million",
+            f"训练 {n:,} 个参数：把一百万以内的英文数词译成中文",
+        ),
+    )
     losses = train(model, 200 if args.quick else STEPS, rng)
-    claim("the loss has fallen by a third", np.mean(losses[-20:]) < np.mean(losses[:20]) * 2 / 3)
+    claim(
+        say("the loss has fallen by a third", "loss 降了三分之一以上"),
+        np.mean(losses[-20:]) < np.mean(losses[:20]) * 2 / 3,
+    )
 
-    heading("4", "numbers that it has never seen, each once")
+    heading("4", say("numbers that it has never seen, each once", "它从没见过的数，每个一次"))
     numbers = rng.permutation(np.unique(draw(rng, 4000, unseen=True))).tolist()
     pairs = list(zip(numbers, translate(model, numbers), strict=True))
     for n, text in pairs[:8]:
         print(f"  {n:>7}  {' '.join(english(n))}\n{'':11}{text}")
     right = np.mean([text == chinese(n) for n, text in pairs])
-    print(f"  exact match: {right:.2%} of {len(pairs):,}")
+    many = f"{len(pairs):,}"
+    print(say(f"  exact match: {right:.2%} of {many}", f"  完全译对 {right:.2%}，共 {many} 个"))
 
-    heading("2", f"cross-attention: where the decoder looks while it writes {chinese(SHOWN)}")
+    heading(
+        "2",
+        say(
+            f"cross-attention: where the decoder looks while it writes {chinese(SHOWN)}",
+            f"cross-attention：decoder 写 {chinese(SHOWN)} 时看原文的哪里",
+        ),
+    )
     found = looks(model, SHOWN)
     for char, row in zip(found.written, found.cross, strict=True):
         print(
@@ -115,7 +133,8 @@ def main(argv: Sequence[str]) -> int:
     if args.save:
         model.save_pretrained(args.save)
     if not args.quick:
-        claim("at least 99 % of the unseen numbers are right", right >= 0.99)
+        what = say("at least 99 % of the unseen numbers are right", "没见过的数至少译对 99 %")
+        claim(what, right >= 0.99)
     return 0
 
 

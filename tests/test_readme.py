@@ -42,7 +42,7 @@ HELPERS = {  # examples that others import
     "plots.py",
     "benchmark_growth.py",
     "benchmark_work.py",
-    "one_layer.py",
+    "one_sentence.py",
     "word_rows.py",
     "number_words.py",
     "nudged.py",

