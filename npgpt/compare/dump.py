@@ -15,18 +15,19 @@ from typing import NamedTuple
 
 import numpy as np
 
-from npgpt.compare.activations import GRAD, INPUTS
+from npgpt.compare.activations import GRAD, INPUTS, is_optional
 from npgpt.files.checkpoint import shortened
 from npgpt.files.io import expanded
 from npgpt.files.npz_file import NpzArray, read_npz
-from npgpt.files.safetensors_file import read_header, read_tensor
+from npgpt.files.safetensors_file import map_tensor, read_header
 
 SUFFIXES = (".safetensors", ".npz")
 MOST_IDS = 1 << 20
 
 
 class Dump(NamedTuple):
-    """Stations of another implementation; those of an `.npz` are read once their shape fits."""
+    """Stations of another implementation, read when they are used, those of an `.npz` once their
+    shape fits."""
 
     arrays: Mapping[str, np.ndarray | NpzArray]
     precision: dict[str, str]  # station -> float64, float32, float16 or bfloat16
@@ -36,7 +37,7 @@ class Matched(NamedTuple):
     """A dump sorted by what npgpt computed; each list in the order of the pass or of the file."""
 
     arrays: dict[str, np.ndarray]  # what both have, in npgpt's shapes
-    missing: list[str]  # what the dump lacks
+    missing: list[str]  # what the dump lacks, optional names left out
     unknown: list[str]  # names that mean nothing here
     unread: list[str]  # loss and gradients, where npgpt did not compute them
 
@@ -99,7 +100,8 @@ def match_stations(
 
     Raises ValueError when the two have no station in common, or one has another shape.
     """
-    known = ["loss", *(GRAD + name for name in params)]
+    params = [*params]
+    known = ["loss", *(GRAD + name for name in (*ours, *params))]
     unread = [name for name in known if name in dump.arrays and name not in ours]
     unknown = [name for name in dump.arrays if name not in ours and name not in known]
     names = [name for name in ours if name not in INPUTS]
@@ -119,13 +121,14 @@ def match_stations(
             f"but npgpt's has {[*ours[name].shape]}{more}."
         )
     arrays = {name: np.asarray(dump.arrays[name]).reshape(ours[name].shape) for name in common}
-    return Matched(arrays, [name for name in names if name not in arrays], unknown, unread)
+    missing = [name for name in names if name not in arrays and not is_optional(name, params)]
+    return Matched(arrays, missing, unknown, unread)
 
 
 def _read_safetensors(path: Path) -> Dump:
-    header = read_header(path)
-    arrays = {name: read_tensor(entry) for name, entry in header.items()}
-    # `read_tensor` widens BF16, so the header says what was stored.
+    header, mapped = read_header(path), dict[Path, np.ndarray]()
+    arrays = {name: map_tensor(entry, mapped) for name, entry in header.items()}
+    # `map_tensor` widens BF16, so the header says what was stored.
     stored = {name: "bfloat16" if e.dtype == "BF16" else "" for name, e in header.items()}
     return Dump(arrays, {name: stored[name] or _precision(a) for name, a in arrays.items()})
 
