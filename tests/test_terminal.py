@@ -171,9 +171,9 @@ def test_colours_are_for_a_terminal_that_wants_them(on_terminal, run_command, sa
     """Whole lines of compare; what else would be obeyed there is shown all the same."""
     folder = says_title.rename(says_title.parent / TITLE)
     stations = says_title.parent / "port.safetensors"
-    command, arguments = module_of("compare"), ("a", "--model", folder)
+    command, arguments = module_of("compare"), ["a", "--model", folder]
     run_command(command, *arguments, "--dump", stations)
-    arguments += ("--against", stations)
+    arguments += ["--against", stations]
     code, shown = on_terminal(command, *arguments)
     green = re.findall(rb"\x1b\[32m(.+?)\x1b\[0m", shown)
     assert code == 0

@@ -18,9 +18,10 @@ from npgpt.compare.as_json import as_json, listed
 from npgpt.compare.comparing import Question, compare
 from npgpt.compare.dump import Dump, read_stations
 from npgpt.compare.inputs import Inputs, read_inputs
+from npgpt.compare.page import as_page
 from npgpt.compare.reference import check_counterpart, hf_stations
 from npgpt.compare.report import as_text, colour_of
-from npgpt.files.io import expanded
+from npgpt.files.io import expanded, replacing
 from npgpt.files.safetensors_file import write_tensors
 from npgpt.models import auto
 
@@ -57,7 +58,7 @@ def main(argv: Sequence[str]) -> int:
     if dump is None:
         options = {"dtype": args.dtype, "gradients": args.gradients}
         dump = hf_stations(place, *ids, params=model.params, **options)
-    how = args.dtype, args.tolerance, *ids, args.gradients, args.local
+    how = args.dtype, args.tolerance, *ids, args.gradients, args.local, args.html is not None
     return _report(model, dump, Question(args.model, model_type, against, *how), inputs, args)
 
 
@@ -78,6 +79,10 @@ def _report(
 ) -> int:
     """Compare, and say what was found; returns the exit code."""
     comparison = compare(model, dump, asked)
+    if args.html is not None:
+        page = as_page(comparison, inputs.token_text).encode(errors="replace")
+        with replacing(expanded(args.html)) as (temporary,):
+            temporary.write_bytes(page)
     if args.json:
         found = as_json(comparison, inputs.token_text)
         print(json.dumps(found, ensure_ascii=False, allow_nan=False))
@@ -94,6 +99,8 @@ def _check(args: argparse.Namespace) -> None:
         raise ValueError("give either --target or --target-ids, not both.")
     if args.dump is not None and not args.dump.endswith(".safetensors"):
         raise ValueError(f"--dump writes a .safetensors file, but is to write {args.dump!r}.")
+    if (args.html or args.local) and args.against is None and (args.dump or args.list):
+        raise ValueError("--html and --local need the other side: --against hf or --against FILE.")
     if args.tolerance is not None and not 0 <= args.tolerance < float("inf"):
         raise ValueError(f"--tolerance must be a number >= 0, but is {args.tolerance}.")
 
@@ -117,5 +124,6 @@ def _parser() -> argparse.ArgumentParser:
     add("--gradients", action="store_true", help="also the loss, and the gradients of all")
     add("--local", action="store_true", help="compute each station from the other side's")
     add("--tolerance", type=float, metavar="X", help="largest ‖Δ‖/‖npgpt‖; default: by rounding")
+    add("--html", metavar="FILE", help="also write a page, with maps of what is wrong first")
     add("--json", action="store_true", help="one JSON object instead of tables")
     return parser

@@ -27,14 +27,14 @@ MOST_STEPS = 6  # of a range whose steps are listed
 
 
 def as_text(comparison: Comparison, token_text: TokenText) -> str:
-    """Title and verdict, tables, findings, names that only one side has, verdict."""
+    """Verdict and title, tables, findings, names that only one side has, verdict."""
     c = comparison
     said = filled(verdict(c))
-    blocks = [f"{title(c.asked)}\n{said}"]
+    blocks = [f"{said}\n{filled(title(c.asked))}"]
     blocks += [_table(head, rows, other_side(c.asked)) for head, rows in tables(c)]
     blocks += ["\n".join(filled(line) for line in lines) for lines in findings(c)]
     if c.logits is not None:
-        blocks.append(_next_token(c.asked, c.logits, token_text))
+        blocks.append(next_token(c.asked, c.logits, token_text))
     blocks += [f"{head}:\n{filled('  ' + patterns(names))}" for head, names in one_sided(c)]
     return "\n\n".join([*blocks, said])
 
@@ -53,9 +53,9 @@ def title(asked: Question) -> str:
     tokens = f"{len(asked.ids)} tokens"
     if asked.target_ids is not None:
         tokens += f" and {len(asked.target_ids)} of the target"
-    local = "; each station from the other side's" if asked.local else ""
+    local = "; local" if asked.local else ""
     head = f"{asked.model} ({asked.dtype}) against {asked.against}, {tokens}"
-    return f"{head}{local}; tolerance: {tolerance}"
+    return f"{head}; tolerance: {tolerance}{local}"
 
 
 def verdict(c: Comparison) -> str:
@@ -222,7 +222,8 @@ def _logits(logits: LogitsDifference) -> list[str]:
     ]
 
 
-def _next_token(asked: Question, logits: LogitsDifference, token_text: TokenText) -> str:
+def next_token(asked: Question, logits: LogitsDifference, token_text: TokenText) -> str:
+    """The likeliest tokens of both sides."""
     at = "after" if asked.model_type in ("gpt2", "llama") else "at"
     lines = [f"likeliest {at} position {logits.positions - 1}:"]
     lines.append(f"     {'npgpt':<42}{other_side(asked)}")

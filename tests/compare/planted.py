@@ -132,10 +132,12 @@ def port(architecture: str, dtype: str, faults: Mapping[str, Fault]) -> Stations
     return dumped
 
 
-def compared(architecture: str, dtype: str, dumped: Stations, *, local: bool) -> Comparison:
+def compared(
+    architecture: str, dtype: str, dumped: Stations, *, local: bool, maps: bool = False
+) -> Comparison:
     """What the command finds in a dump."""
     model, _ = model_and_stations(architecture, dtype)
-    how = dtype, None, *ids_of(architecture), True, local
+    how = dtype, None, *ids_of(architecture), True, local, maps
     dump = Dump(dumped, {name: array.dtype.name for name, array in dumped.items()})
     return compare(model, dump, Question("a model", architecture, "a port", *how))
 

@@ -8,10 +8,12 @@ import numpy as np
 import pytest
 
 from npgpt.compare import inputs
+from npgpt.compare.report import as_text, patterns, shown
 from npgpt.files.safetensors_file import read_tensors, write_tensors
 from npgpt.models.gpt2.model import GPT2
 from tests.builders.checkpoints import SMALL, random_params
 from tests.builders.gpt2 import write_tiny_gpt2
+from tests.compare.planted import MODELS, compared, port, scaled
 from tests.compare.ports import edited, run
 
 
@@ -84,6 +86,40 @@ def test_what_one_side_lacks_is_listed(folder, dumped):
     found = json.loads(run("--model", folder, "--against", dumped, "--json")[1])
     assert (found["missing"], found["unknown"]) == (["h.0", "logits"], ["h.0.qkv"])
     assert found["logits"] is None
+
+
+def test_names_that_differ_in_a_number_are_one_pattern():
+    names = [f"h.{n}.attn" for n in range(12)] + ["h.3.mlp", "h.5.mlp", "h.6.mlp", "ln_f"]
+    assert patterns(names) == "h.0–11.attn, h.3.mlp, h.5–6.mlp, ln_f"
+    assert patterns(f"layers.{n}" for n in (1, 2)) == "layers.1–2"
+    assert patterns([]) == ""
+    assert shown([*"abcdefghij"], most=3) == "a, b, c and 7 more"
+
+
+def test_the_verdict_stands_first_and_last(folder, dumped):
+    out = run("--model", folder, "--against", dumped, "--gradients")[1]
+    said = "verdict: all 30 stations, 29 station gradients and 28 parameter gradients are within "
+    said += "tolerance"
+    assert out.split("\n")[0] == out.split("\n")[-2] == said
+    edited(dumped, **{"h.1": np.zeros((5, 12), np.float32)})
+    out = run("--model", folder, "--against", dumped)[1]
+    said = "verdict: beyond tolerance: first h.1; 1 of 29 stations"
+    assert out.split("\n")[0] == out.split("\n")[-2] == said
+    found = json.loads(run("--model", folder, "--against", dumped, "--json")[1])
+    assert found["verdict"] == said
+    assert [where["station"] for where in found["findings"]] == ["h.1"]
+
+
+@pytest.mark.parametrize("architecture", MODELS)
+def test_no_line_is_longer_than_the_screen(architecture):
+    """Whatever is wrong, and however long the names are."""
+    for local in (False, True):
+        for kept in (1, 5):
+            dumped = port(architecture, "float32", {"logits": scaled, "loss": scaled})
+            dumped = {n: 1.1 * a for n, a in [*dumped.items()][::kept] if "ids" not in n}
+            found = compared(architecture, "float32", dumped, local=local)
+            lines = as_text(found, lambda _: None).split("\n")
+            assert max(map(len, lines)) <= 100
 
 
 def test_gradients_alone(folder, dumped):
