@@ -50,16 +50,16 @@ def main(argv: Sequence[str]) -> int:
     if against == "hf" and place.suffix == ".gguf":
         raise ValueError(f"transformers compares a folder, but {args.model!r} is the file {place}.")
     model = auto.from_pretrained(place, dtype=args.dtype)
-    if wants_own:
+    ids, code = (inputs.ids, inputs.target_ids), 0
+    if against is not None:
+        if dump is None:
+            options = {"dtype": args.dtype, "gradients": args.gradients}
+            dump = hf_stations(place, *ids, params=model.params, **options)
+        how = args.dtype, args.tolerance, *ids, args.gradients, args.local, args.html is not None
+        code = _report(model, dump, Question(args.model, model_type, against, *how), inputs, args)
+    if wants_own:  # now that the other side's file, which may have the same name, has been read
         _show_own(model, inputs, args)
-    if against is None:
-        return 0
-    ids = inputs.ids, inputs.target_ids
-    if dump is None:
-        options = {"dtype": args.dtype, "gradients": args.gradients}
-        dump = hf_stations(place, *ids, params=model.params, **options)
-    how = args.dtype, args.tolerance, *ids, args.gradients, args.local, args.html is not None
-    return _report(model, dump, Question(args.model, model_type, against, *how), inputs, args)
+    return code
 
 
 def _show_own(model: Any, inputs: Inputs, args: argparse.Namespace) -> None:

@@ -105,18 +105,17 @@ def compare(model: Any, dump: Dump, asked: Question) -> Comparison:
 
     Raises ValueError where the dump does not fit, see `match_stations`.
     """
-    inputs = asked.ids, asked.target_ids
+    inputs, wiring = (asked.ids, asked.target_ids), wiring_of(model)
     if asked.local:
-        plain = collect_stations(model, *inputs, gradients=asked.gradients)
-        matched = match_stations(plain, dump, model.params, asked.against)
+        plain = collect_stations(model, *inputs, gradients=False)
+        shaped = plain | (_like_gradients(wiring, plain, model) if asked.gradients else {})
+        matched = match_stations(shaped, dump, model.params, asked.against)
         logits = plain.get("logits")
-        del plain  # its gradients take as much room as the parameters
         measured = _measure(model, asked, dump.precision, matched.arrays)
     else:
         measured = _measure(model, asked, dump.precision)
         matched = match_stations(measured.ours, dump, model.params, asked.against)
         logits = measured.ours.get("logits")
-    wiring = wiring_of(model)
     rows, apart = _compared(measured, dump.precision, matched.arrays, asked, wiring, model.params)
     theirs = matched.arrays.get("logits")
     return Comparison(
@@ -131,6 +130,14 @@ def compare(model: Any, dump: Dump, asked: Question) -> Comparison:
         unread=matched.unread,
         apart=apart,
     )
+
+
+def _like_gradients(wiring: Wiring, stations: Stations, model: Any) -> Stations:
+    """Under the names of loss and gradients something of the same shape."""
+    like = {**stations, **model.params, "loss": np.zeros(())}
+    return {"loss": like["loss"]} | {
+        name: like[name.removeprefix(GRAD)] for name in wiring.reads if name.startswith(GRAD)
+    }
 
 
 def in_order(wiring: Wiring, names: Sequence[str], params: Iterable[str]) -> list[str]:
