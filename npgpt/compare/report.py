@@ -102,14 +102,23 @@ def bare(row: Difference) -> Difference:
 
 def findings(c: Comparison) -> list[list[str]]:
     """What is wrong, and what it does to the logits: sentences, of each subject a list."""
-    found = [_where(where, local=c.asked.local) for where in c.ranges]
+    found = [_where(alike, local=c.asked.local) for alike in _grouped(c.ranges)]
     forward_is_wrong = any(row.verdict != OK for row in c.stations)
     if forward_is_wrong and not c.asked.local and any(row.verdict != OK for row in c.backward):
         found.append([FOLLOWING])
     return found + ([_logits(c.logits)] if c.logits is not None else [])
 
 
-def _where(where: Range, *, local: bool) -> list[str]:
+def _grouped(ranges: Iterable[Range]) -> list[list[Range]]:
+    """The same fault in several layers is one."""
+    groups: dict[str, list[Range]] = {}
+    for where in ranges:
+        groups.setdefault(re.sub(r"\.\d+", ".N", str(where)), []).append(where)
+    return [*groups.values()]
+
+
+def _where(alike: Sequence[Range], *, local: bool) -> list[str]:
+    where = alike[0]
     after, name = shown(where.after), where.station
     if where.within:
         behind = f"after {after} and " if after else ""
@@ -121,6 +130,8 @@ def _where(where: Range, *, local: bool) -> list[str]:
     lines = [f"wrong: {place}"]
     if len(where.made_by) <= MOST_STEPS:
         lines.append(f"  made by: {'; '.join(where.made_by)}")
+    if others := [other.station for other in alike[1:]]:
+        lines.append(f"  likewise: {shown(others)}")
     if where.follows:
         lines.append(f"  may only follow from {shown(where.follows)}: not all in between is there")
     return lines
@@ -138,23 +149,24 @@ def one_sided(c: Comparison) -> list[tuple[str, list[str]]]:
 
 def patterns(names: Iterable[str]) -> str:
     """The names, those that differ only in consecutive numbers as one: h.0–11.attn."""
-    runs: dict[tuple[str, str], list[list[int]]] = {}
+    numbers: dict[tuple[str, str], list[int]] = {}
     for name in names:
         match = re.fullmatch(r"(.*?\.)(\d+)(\..*)?", name)
         if match is None:
-            runs[name, ""] = []
-            continue
-        numbers = runs.setdefault((match[1], match[3] or ""), [])
-        n = int(match[2])
-        if numbers and numbers[-1][-1] == n - 1:
-            numbers[-1].append(n)
+            numbers[name, ""] = []
         else:
-            numbers.append([n])
+            numbers.setdefault((match[1], match[3] or ""), []).append(int(match[2]))
     found = []
-    for (before, behind), numbers in runs.items():
-        spans = [f"{run[0]}–{run[-1]}" if len(run) > 1 else f"{run[0]}" for run in numbers]
-        found += [f"{before}{span}{behind}" for span in spans] or [before]
+    for (before, behind), layers in numbers.items():
+        found += [f"{before}{span}{behind}" for span in _spans(sorted(layers))] or [before]
     return ", ".join(found)
+
+
+def _spans(numbers: Sequence[int]) -> list[str]:
+    """Consecutive numbers as "3–5"."""
+    starts = [n for n in numbers if n - 1 not in numbers]
+    ends = [n for n in numbers if n + 1 not in numbers]
+    return [f"{a}–{b}" if a < b else f"{a}" for a, b in zip(starts, ends, strict=True)]
 
 
 def shown(names: Sequence[str], most: int = 8) -> str:
