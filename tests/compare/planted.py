@@ -133,12 +133,18 @@ def port(architecture: str, dtype: str, faults: Mapping[str, Fault]) -> Stations
 
 
 def compared(
-    architecture: str, dtype: str, dumped: Stations, *, local: bool, maps: bool = False
+    architecture: str,
+    dtype: str,
+    dumped: Stations,
+    *,
+    local: bool,
+    maps: bool = False,
+    stored: str = "",
 ) -> Comparison:
-    """What the command finds in a dump."""
+    """What the command finds in a dump, which was `stored` in another precision than it is in."""
     model, _ = model_and_stations(architecture, dtype)
     how = dtype, None, *ids_of(architecture), True, local, maps
-    dump = Dump(dumped, {name: array.dtype.name for name, array in dumped.items()})
+    dump = Dump(dumped, {name: stored or array.dtype.name for name, array in dumped.items()})
     return compare(model, dump, Question("a model", architecture, "a port", *how))
 
 

@@ -7,7 +7,7 @@ import pytest
 
 from npgpt.compare.activations import GRAD, INPUTS
 from npgpt.compare.report import as_text
-from tests.compare.planted import MODELS, compared, draw, model_and_stations, port, scaled
+from tests.compare.planted import MODELS, compared, draw, port, scaled
 
 CASES = 13  # of each architecture
 
@@ -84,11 +84,3 @@ def test_the_way_back_of_a_gradient_says_what_makes_it() -> None:
     (cause,) = found.ranges[0].made_by
     assert cause.startswith("back through h.0.ln_2: the norm's backward")
     assert "back through h.0: goes on unchanged" in cause
-
-
-def test_half_of_the_gradients_in_half_precision(rng) -> None:
-    """Stored as float16: what that does to the stations given is no fault."""
-    for architecture in MODELS:
-        _, own = model_and_stations(architecture, "float32")
-        small = {n: a.astype(np.float16) for n, a in own.items() if n not in INPUTS}
-        assert compared(architecture, "float32", small, local=True).within

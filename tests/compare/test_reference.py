@@ -18,6 +18,7 @@ from npgpt.models.gpt2.model import GPT2
 from tests.builders.bert import random_bert
 from tests.builders.checkpoints import SMALL, random_params, write_checkpoint
 from tests.builders.gpt2 import write_tiny_gpt2
+from tests.builders.llama import random_llama
 from tests.builders.transformer import DIALECTS, random_transformer
 from tests.compare.ports import run
 
@@ -142,6 +143,23 @@ def test_seq2seq(hf, rng, tmp_path, case):
     assert found["target_ids"] == [4, 11, 7, 2]
     found = compared(tmp_path, model, *IDS, *TARGET_IDS)
     assert found["code"] == 0, found["beyond"]
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_each_station_by_itself(hf, rng, tmp_path, dtype):
+    """npgpt computes every station and gradient from those of transformers."""
+    models = {
+        "gpt2": GPT2(SMALL, random_params()),
+        "llama": random_llama(rng, np.float32),
+        "bert": random_bert(rng, np.float32),
+        "bart": random_transformer(rng, np.float32, **DIALECTS["bart"]),
+        "marian": random_transformer(rng, np.float32, **DIALECTS["marian"]),
+    }
+    for name, model in models.items():
+        target = TARGET_IDS if name in DIALECTS else ()
+        ids = ("--ids", "3 1 4 1 5", *target)
+        found = compared(tmp_path / name, model, *ids, "--dtype", dtype, "--local")
+        assert found["code"] == 0, (name, found["verdict"])
 
 
 def test_two_tokens_leave_most_of_the_gradient_zero(hf, tmp_path):

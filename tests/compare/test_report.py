@@ -122,6 +122,13 @@ def test_no_line_is_longer_than_the_screen(architecture):
             assert max(map(len, lines)) <= 100
 
 
+def test_the_same_fault_in_each_layer_is_said_once():
+    dumped = port("gpt2", "float32", {f"h.{n}.mlp.act": scaled for n in range(2)})
+    text = as_text(compared("gpt2", "float32", dumped, local=True), lambda _: None)
+    assert text.count("wrong: ") == 1
+    assert "  made by: the activation function\n  likewise: h.1.mlp.act\n" in text
+
+
 def test_gradients_alone(folder, dumped):
     arrays = {n: a for n, a in read_tensors(dumped).items() if n.startswith(("grad.", "ids"))}
     arrays["grad.h.1.ln_2.bias"] *= 1.01
