@@ -105,12 +105,7 @@ def find_range(
     if station.startswith(GRAD):  # the whole forward pass is before it
         forward = [name for name in fine if not name.startswith(GRAD)]
         shown |= _ancestors(wiring, forward, there if local else ())
-    within, ahead = {station}, [station]
-    while ahead:
-        name = ahead.pop()
-        read = {*wiring.reads.get(name, ()), *wiring.operands.get(name, ())} - shown - within
-        within |= read
-        ahead += read
+    within = _unshown(wiring, station, shown)
     between = [name for name in order if name in within and name != station]
     after = {read for name in within for read in wiring.reads.get(name, ())} & shown
     return Range(
@@ -121,6 +116,17 @@ def find_range(
         _coarsest(between),
         [where.station for where in wrong if {*between} & {*where.within}],
     )
+
+
+def _unshown(wiring: Wiring, station: str, shown: set[str]) -> set[str]:
+    """The station, and what it is computed from as far as nobody has shown it."""
+    within, ahead = {station}, [station]
+    while ahead:
+        name = ahead.pop()
+        read = {*wiring.reads.get(name, ()), *wiring.operands.get(name, ())} - shown - within
+        within |= read
+        ahead += read
+    return within
 
 
 def _vouched(wiring: Wiring, ok: Collection[str]) -> set[str]:
