@@ -34,6 +34,7 @@ DTYPES: dict[str, type[np.floating[Any]]] = {"float32": np.float32, "float64": n
 # What a terminal obeys instead of showing it: C0 but tab and line end, DEL, C1; and the characters
 # that turn the direction of what is written after them. As in JSON, which so stays JSON.
 CONTROLS = {*range(0x20), *range(0x7F, 0xA0), *range(0x202A, 0x202F), *range(0x2066, 0x206A)}
+COLOURS = {"red": 31, "green": 32}
 ESCAPES = {code: f"\\u{code:04x}" for code in CONTROLS - {ord("\t"), ord("\n")}}
 # Parameters of glibc's mallopt, from its malloc.h.
 M_TRIM_THRESHOLD, M_TOP_PAD, M_MMAP_THRESHOLD = -1, -2, -3
@@ -215,8 +216,23 @@ class _Terminal:
         self._stream.write(start + escaped(text.removeprefix(start)))
         return len(text)
 
+    def paint(self, text: str, colour: str) -> None:
+        """`write`, in a colour."""
+        self._stream.write(f"\x1b[{COLOURS[colour]}m{escaped(text)}\x1b[0m")
+
     def __getattr__(self, name: str) -> Any:
         return getattr(self._stream, name)
+
+
+def print_line(line: str, colour: str | None = None) -> None:
+    """Print a line, in a colour on a terminal that has them; see no-color.org."""
+    painted = not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
+    if sys.platform == "win32" and "WT_SESSION" not in os.environ:
+        painted = False  # the old console shows the codes
+    if painted and colour is not None and isinstance(sys.stdout, _Terminal):
+        sys.stdout.paint(line, colour)
+        line = ""
+    print(line)
 
 
 def _safe(stream: TextIO | None, start: str = "") -> Any:

@@ -150,7 +150,10 @@ def test_generated_text_still_streams(monkeypatch, tmp_path) -> None:
 
 @needs_pty
 @pytest.mark.parametrize("name", ["trace", "compare"])
-def test_tokens_and_paths_of_a_report(on_terminal, run_command, says_title, name) -> None:
+def test_tokens_and_paths_of_a_report(
+    on_terminal, run_command, says_title, name, monkeypatch
+) -> None:
+    monkeypatch.setenv("NO_COLOR", "1")
     folder = says_title.rename(says_title.parent / TITLE)
     stations = says_title.parent / f"{TITLE}.safetensors"
     command, arguments = module_of(name), ["a", "--model", folder]
@@ -161,6 +164,29 @@ def test_tokens_and_paths_of_a_report(on_terminal, run_command, says_title, name
     shown, piped = both(on_terminal, run_command, command, *arguments)
     assert SHOWN in shown
     assert TITLE in piped
+
+
+@needs_pty
+def test_colours_are_for_a_terminal_that_wants_them(on_terminal, run_command, says_title) -> None:
+    """Whole lines of compare; what else would be obeyed there is shown all the same."""
+    folder = says_title.rename(says_title.parent / TITLE)
+    stations = says_title.parent / "port.safetensors"
+    command, arguments = module_of("compare"), ["a", "--model", folder]
+    run_command(command, *arguments, "--dump", stations)
+    arguments += ["--against", stations]
+    code, shown = on_terminal(command, *arguments)
+    green = re.findall(rb"\x1b\[32m(.+?)\x1b\[0m", shown)
+    assert code == 0
+    assert green == 2 * [b"verdict: all 29 stations are within tolerance"]
+    assert shown.count(b"\x1b") == 4
+    assert SHOWN in shown
+    arrays = read_tensors(stations)
+    write_tensors(stations, {**arrays, "h.1": arrays["h.1"] + 1})
+    code, shown = on_terminal(command, *arguments)
+    red = re.findall(rb"\x1b\[31m(.+?)\x1b\[0m", shown)
+    assert code == 1
+    assert [line.split()[0] for line in red] == [b"verdict:", b"h.1", b"wrong:", b"verdict:"]
+    assert "\x1b" not in run_command(command, *arguments)[1].replace(TITLE, "")
 
 
 @needs_pty

@@ -7,18 +7,19 @@
     encoder-decoder   encoder.embed  encoder.layers.N.self_attn.probs  ….self_attn
                       ….self_attn_layer_norm  ….fc2  encoder.layers.N  and so on in decoder.…,
                       with ….encoder_attn.probs  ….encoder_attn  ….encoder_attn_layer_norm
-    all of them       ids (and target_ids) in front; logits, loss, grad.<parameter> at the end
+    all of them       ids (and target_ids) in front; logits, loss, grad.<station>,
+                      grad.<parameter> at the end
 
-Each has the name of the Hugging Face module whose output it is. A pass has further ones, which it
-shows to `observe` alone: the norms (`ln_1`, `ln_2`, `input_layernorm`, `post_attention_layernorm`);
-within attention `q`, `k`, `v`, `scores` (scaled and masked), `context` (the heads side by side);
-within the MLP `c_fc` and `act`, `gate_proj`, `act_fn`, `up_proj` and `gated` (their product),
-`intermediate.dense` and `intermediate`, `fc1` and `activation_fn`.
+Each has the name of the Hugging Face module whose output it is. Further ones are optional: the
+norms (`ln_1`, `ln_2`, `input_layernorm`, `post_attention_layernorm`); within attention `q`, `k`,
+`v`, `scores` (scaled and masked), `context` (the heads side by side); within the MLP `c_fc` and
+`act`, `gate_proj`, `act_fn`, `up_proj` and `gated` (their product), `intermediate.dense` and
+`intermediate`, `fc1` and `activation_fn`; and the gradient that arrives at a station.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import numpy as np
@@ -33,7 +34,7 @@ from npgpt.ops.cross_entropy import (
 )
 
 GRAD = "grad."
-INNER = {  # last part of the names of stations that are not compared
+INNER = {  # last part of the names of optional stations
     *("ln_1", "ln_2", "input_layernorm", "post_attention_layernorm"),
     *("q", "k", "v", "scores", "context"),
     *("c_fc", "act", "gate_proj", "act_fn", "up_proj", "gated"),
@@ -41,48 +42,87 @@ INNER = {  # last part of the names of stations that are not compared
 }
 INPUTS = ("ids", "target_ids")  # what the stations are computed from
 
+Stations = dict[str, np.ndarray]
+
+
+def is_optional(name: str, params: Iterable[str]) -> bool:
+    """Whether a dump without this array is complete all the same."""
+    if name.startswith(GRAD):
+        return name.removeprefix(GRAD) not in params
+    *_, before, last = ("", *name.split("."))
+    return last in INNER or before == "intermediate"
+
 
 def collect_stations(
-    model: Any, ids: np.ndarray, target_ids: np.ndarray | None = None, *, gradients: bool
-) -> dict[str, np.ndarray]:
+    model: Any,
+    ids: np.ndarray,
+    target_ids: np.ndarray | None = None,
+    *,
+    gradients: bool,
+    given: Mapping[str, np.ndarray] | None = None,
+) -> Stations:
     """Everything that a pass over one text computes, in the order of the computation.
 
     Args:
         model: a GPT2, Llama, BERT or Transformer.
         ids: [T] integers; the source [S] of a Transformer.
         target_ids: [T] integers, the target of a Transformer; its decoder reads it shifted right.
-        gradients: True adds `loss` [] and a `grad.<parameter>` for every parameter, in the
+        gradients: True adds `loss` [], `grad.<station>` for every station that the loss depends
+            on, from the last to the first, and `grad.<parameter>` for every parameter, in the
             parameter's shape. The loss is the mean of -log p of the targets, see
             `inputs_and_targets`.
+        given: arrays with which the pass goes on at these stations, instead of its own. So each
+            array returned is computed from those that are given; loss and gradients, too.
 
     Returns:
         `ids` (and `target_ids`); in the parameters' dtype the stations of the table above:
-        attention weights (`….probs`) [H, T, T], logits [T, V], all others [T, d], where T is S in
-        the encoder and for the keys of cross-attention; `pooler` [d].
+        attention weights (`….probs`) and scores [H, T, T], q [H, T, d_h], k and v of a Llama
+        [H_kv, T, d_h], logits [T, V], those within an MLP [T, F], all others [T, d], where T is S
+        in the encoder and for keys and values of cross-attention; `pooler` [d].
 
     Raises:
         ValueError: what the model's `forward` refuses; targets without a logit; gradients where
             there is no loss.
     """
-    stations = {"ids": ids} if target_ids is None else {"ids": ids, "target_ids": target_ids}
+    stations: Stations = {"ids": ids} if target_ids is None else {"ids": ids, INPUTS[1]: target_ids}
     inputs, targets = inputs_and_targets(model, ids, target_ids)
     if gradients:
         _check_loss(model, ids)
 
-    def keep(name: str, array: np.ndarray) -> None:
-        *_, before, last = ("", *name.split("."))
-        if not INNER & {last} and before != "intermediate":
-            stations[name] = array
+    def keep(name: str, array: np.ndarray) -> np.ndarray | None:
+        stations[name] = array
+        other = None if given is None else given.get(name)
+        unseen = where_unseen(name, stations)
+        return other if other is None or unseen is None else np.where(unseen, array, other)
 
     out = model.forward(*inputs, observe=keep)
     if out.logits is not None:
         check_targets(out.logits.shape, targets, IGNORE_INDEX)
     if gradients:
         loss, saved_loss = cross_entropy_forward(out.logits, targets)
-        grads = model.backward(cross_entropy_backward(1.0, saved_loss), out.saved)
         stations["loss"] = np.asarray(loss)
+        dlogits = cross_entropy_backward(1.0, saved_loss)
+        grads = model.backward(dlogits, out.saved, observe=lambda n, dx: keep(GRAD + n, dx))
         stations.update((GRAD + name, grad) for name, grad in grads.items())
     return stations
+
+
+def where_unseen(name: str, stations: Mapping[str, np.ndarray]) -> np.ndarray | None:
+    """Where a mask forbids to look, so that an implementation may have anything: [H, T, S].
+
+    That concerns scores, and the gradients of scores and weights; None for all other stations.
+    """
+    attention, _, last = name.removeprefix(GRAD).rpartition(".")
+    if last == "scores" or (last == "probs" and name.startswith(GRAD)):
+        unseen: np.ndarray = np.isneginf(stations[f"{attention}.scores"])
+        return unseen
+    return None
+
+
+def seen(name: str, array: np.ndarray, stations: Mapping[str, np.ndarray]) -> np.ndarray:
+    """The array with 0 where nobody may look."""
+    unseen = where_unseen(name, stations)
+    return array if unseen is None else np.where(unseen, array.dtype.type(0), array)
 
 
 def inputs_and_targets(
@@ -107,25 +147,34 @@ def next_token_targets(ids: np.ndarray) -> np.ndarray:
     return np.append(ids[1:], IGNORE_INDEX)
 
 
-def measure_rounding(
-    model: Any, stations: Mapping[str, np.ndarray], *, gradients: bool
-) -> dict[str, float]:
-    """How much float32 rounding moves each station: ‖float32 pass - float64 pass‖.
-
-    Runs the pass once more in the precision that `stations` are not in, with a second copy of the
-    parameters in memory.
-
-    Returns:
-        Station -> norm; 0 where it is not finite, as when the model overflows float32.
-    """
+def collect_in_other_precision(
+    model: Any, ids: np.ndarray, target_ids: np.ndarray | None = None, **options: Any
+) -> Stations:
+    """What `collect_stations` returns, in float32 if the model is in float64, or the other way
+    round."""
     dtype = next(iter(model.params.values())).dtype
     other = np.float64 if dtype == np.float32 else np.float32
     with np.errstate(all="ignore"):
         params = {name: param.astype(other) for name, param in model.params.items()}
-        twin = type(model)(model.config, params)
-        inputs = [stations[name] for name in INPUTS if name in stations]
-        moved = collect_stations(twin, *inputs, gradients=gradients)
-        norms = {name: float(np.linalg.norm(moved[name] - stations[name])) for name in moved}
+        return collect_stations(type(model)(model.config, params), ids, target_ids, **options)
+
+
+def measure_rounding(
+    moved: Mapping[str, np.ndarray], stations: Mapping[str, np.ndarray]
+) -> dict[str, float]:
+    """How much float32 rounding moves each station: ‖float32 pass - float64 pass‖.
+
+    Args:
+        moved: what `collect_in_other_precision` returns.
+
+    Returns:
+        Station -> norm; 0 where it is not finite, as when the model overflows float32.
+    """
+    with np.errstate(all="ignore"):
+        norms = {
+            name: float(np.linalg.norm(seen(name, moved[name] - array, stations)))
+            for name, array in stations.items()
+        }
     return {name: norm if np.isfinite(norm) else 0.0 for name, norm in norms.items()}
 
 

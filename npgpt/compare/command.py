@@ -12,23 +12,16 @@ import sys
 from collections.abc import Sequence
 from typing import Any
 
-import numpy as np
-
 from npgpt import cli
-from npgpt.compare.activations import GRAD, collect_stations, measure_rounding
-from npgpt.compare.differences import (
-    Difference,
-    allowed_by_rounding,
-    difference,
-    logits_difference,
-    measured_by,
-    norm_of,
-)
-from npgpt.compare.dump import Dump, match_stations, read_stations
-from npgpt.compare.inputs import read_inputs
+from npgpt.compare.activations import collect_stations
+from npgpt.compare.as_json import as_json, listed
+from npgpt.compare.comparing import Question, compare
+from npgpt.compare.dump import Dump, read_stations
+from npgpt.compare.inputs import Inputs, read_inputs
+from npgpt.compare.page import as_page
 from npgpt.compare.reference import check_counterpart, hf_stations
-from npgpt.compare.report import Comparison, as_json, as_text
-from npgpt.files.io import expanded
+from npgpt.compare.report import as_text, colour_of
+from npgpt.files.io import expanded, replacing
 from npgpt.files.safetensors_file import write_tensors
 from npgpt.models import auto
 
@@ -46,7 +39,8 @@ def main(argv: Sequence[str]) -> int:
     """Run the command; returns the exit code."""
     args = _parser().parse_args(argv)
     _check(args)
-    against = args.against or ("hf" if args.dump is None else None)
+    wants_own = args.dump is not None or args.list
+    against = args.against or (None if wants_own else "hf")
     dump = read_stations(against) if against not in (None, "hf") else None
     place = auto.find_supported("compare", args.model, args.revision, ("model",))
     model_type = auto.model_type(place)
@@ -56,67 +50,46 @@ def main(argv: Sequence[str]) -> int:
     if against == "hf" and place.suffix == ".gguf":
         raise ValueError(f"transformers compares a folder, but {args.model!r} is the file {place}.")
     model = auto.from_pretrained(place, dtype=args.dtype)
-    ids = inputs.ids, inputs.target_ids
-    stations = collect_stations(model, *ids, gradients=args.gradients)
+    ids, code = (inputs.ids, inputs.target_ids), 0
+    if against is not None:
+        if dump is None:
+            options = {"dtype": args.dtype, "gradients": args.gradients}
+            dump = hf_stations(place, *ids, params=model.params, **options)
+        how = args.dtype, args.tolerance, *ids, args.gradients, args.local, args.html is not None
+        code = _report(model, dump, Question(args.model, model_type, against, *how), inputs, args)
+    if wants_own:  # now that the other side's file, which may have the same name, has been read
+        _show_own(model, inputs, args)
+    return code
+
+
+def _show_own(model: Any, inputs: Inputs, args: argparse.Namespace) -> None:
+    """--list and --dump: npgpt's arrays, their names or the whole of them."""
+    stations = collect_stations(model, inputs.ids, inputs.target_ids, gradients=args.gradients)
+    if args.list:
+        print(listed(stations))
     if args.dump is not None:
         model_name = args.model.encode(errors="surrogateescape").decode(errors="replace")
         metadata = {"format": "npgpt-stations", "model": model_name}
         write_tensors(expanded(args.dump), stations, metadata)
         print(f"{PROG}: wrote {len(stations)} arrays to {args.dump}", file=sys.stderr)
-    if against is None:
-        return 0
-    if dump is None:
-        options = {"dtype": args.dtype, "gradients": args.gradients}
-        dump = hf_stations(place, *ids, params=model.params, **options)
-    comparison = _compare(model, model_type, stations, dump, args, against)
+
+
+def _report(
+    model: Any, dump: Dump, asked: Question, inputs: Inputs, args: argparse.Namespace
+) -> int:
+    """Compare, and say what was found; returns the exit code."""
+    comparison = compare(model, dump, asked)
+    if args.html is not None:
+        page = as_page(comparison, inputs.token_text).encode(errors="replace")
+        with replacing(expanded(args.html)) as (temporary,):
+            temporary.write_bytes(page)
     if args.json:
         found = as_json(comparison, inputs.token_text)
         print(json.dumps(found, ensure_ascii=False, allow_nan=False))
     else:
-        print(as_text(comparison, inputs.token_text))
+        for line in as_text(comparison, inputs.token_text).split("\n"):
+            cli.print_line(line, colour_of(line))
     return 0 if comparison.within else 1
-
-
-def _compare(
-    model: Any,
-    model_type: str,
-    ours: dict[str, np.ndarray],
-    dump: Dump,
-    args: argparse.Namespace,
-    against: str,
-) -> Comparison:
-    """Every station that both sides have."""
-    matched = match_stations(ours, dump, model.params, against)
-    rounding: dict[str, float] = {}
-    if args.tolerance is None:
-        rounding = measure_rounding(model, ours, gradients=args.gradients)
-
-    def compared(name: str) -> Difference:
-        size = norm_of(ours[measured_by(name)])
-        if args.tolerance is None:
-            rounded = max(rounding[name], rounding[measured_by(name)])
-            allowed = allowed_by_rounding(name, ours[name], rounded, dump.precision[name], size)
-        else:
-            allowed = args.tolerance * size
-        return difference(name, ours[name], matched.arrays[name], allowed=allowed, size=size)
-
-    rows = [compared(name) for name in matched.arrays]
-    theirs, target_ids = matched.arrays.get("logits"), ours.get("target_ids")
-    return Comparison(
-        model=args.model,
-        model_type=model_type,
-        against=against,
-        dtype=args.dtype,
-        tolerance=args.tolerance,
-        ids=ours["ids"].tolist(),
-        target_ids=None if target_ids is None else target_ids.tolist(),
-        stations=[row for row in rows if not row.station.startswith(GRAD)],
-        gradients=[row for row in reversed(rows) if row.station.startswith(GRAD)],
-        logits=None if theirs is None else logits_difference(ours["logits"], theirs),
-        missing=matched.missing,
-        unknown=matched.unknown,
-        unread=matched.unread,
-    )
 
 
 def _check(args: argparse.Namespace) -> None:
@@ -126,6 +99,8 @@ def _check(args: argparse.Namespace) -> None:
         raise ValueError("give either --target or --target-ids, not both.")
     if args.dump is not None and not args.dump.endswith(".safetensors"):
         raise ValueError(f"--dump writes a .safetensors file, but is to write {args.dump!r}.")
+    if (args.html or args.local) and args.against is None and (args.dump or args.list):
+        raise ValueError("--html and --local need the other side: --against hf or --against FILE.")
     if args.tolerance is not None and not 0 <= args.tolerance < float("inf"):
         raise ValueError(f"--tolerance must be a number >= 0, but is {args.tolerance}.")
 
@@ -145,7 +120,10 @@ def _parser() -> argparse.ArgumentParser:
     cli.add_model(parser)
     add("--against", metavar="hf|FILE", help="transformers, or a .safetensors or .npz of stations")
     add("--dump", metavar="FILE", help="write npgpt's stations to a .safetensors file")
-    add("--gradients", action="store_true", help="also the loss and every parameter's gradient")
+    add("--list", action="store_true", help="print names, dtypes and shapes of npgpt's stations")
+    add("--gradients", action="store_true", help="also the loss, and the gradients of all")
+    add("--local", action="store_true", help="compute each station from the other side's")
     add("--tolerance", type=float, metavar="X", help="largest ‖Δ‖/‖npgpt‖; default: by rounding")
+    add("--html", metavar="FILE", help="also write a page, with maps of what is wrong first")
     add("--json", action="store_true", help="one JSON object instead of tables")
     return parser

@@ -87,10 +87,11 @@ def difference(
         size: what `relative` is relative to; None: ‖ours‖.
     """
     with np.errstate(invalid="ignore", over="ignore"):
-        delta = np.subtract(theirs, ours, dtype=np.float64)
-        apart = np.abs(delta)
-        distance, norm = float(np.linalg.norm(delta)), norm_of(ours) if size is None else size
-    place = int(np.where(np.isfinite(apart), apart, np.inf).argmax())
+        apart = np.asarray(np.subtract(theirs, ours, dtype=np.float64))
+        np.abs(apart, out=apart)
+        distance, norm = float(np.linalg.norm(apart)), norm_of(ours) if size is None else size
+    not_finite = ~np.isfinite(apart)
+    place = int((not_finite if not_finite.any() else apart).argmax())
     worst = tuple(int(i) for i in np.unravel_index(place, apart.shape))
     finite = math.isfinite(apart[worst]) and math.isfinite(allowed)
     return Difference(

@@ -9,34 +9,74 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
-from npgpt.compare.activations import GRAD, INPUTS
+from npgpt.compare.activations import GRAD, INPUTS, is_optional
 from npgpt.files.checkpoint import shortened
 from npgpt.files.io import expanded
 from npgpt.files.npz_file import NpzArray, read_npz
-from npgpt.files.safetensors_file import read_header, read_tensor
+from npgpt.files.safetensors_file import DTYPES, Entry, read_header, read_tensor
 
 SUFFIXES = (".safetensors", ".npz")
 MOST_IDS = 1 << 20
 
 
-class Dump(NamedTuple):
-    """Stations of another implementation; those of an `.npz` are read once their shape fits."""
+class Stored(NamedTuple):
+    """An array in a `.safetensors` file; `np.asarray` reads it."""
 
-    arrays: Mapping[str, np.ndarray | NpzArray]
+    entry: Entry
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        return self.entry.shape
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        return np.dtype(np.float32) if self.entry.dtype == "BF16" else DTYPES[self.entry.dtype]
+
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray:
+        return read_tensor(self.entry).astype(dtype or self.dtype, copy=False)
+
+
+AnyArray = np.ndarray | NpzArray | Stored
+
+
+class Dump(NamedTuple):
+    """Stations of another implementation; those in a file are read each time they are used."""
+
+    arrays: Mapping[str, AnyArray]
     precision: dict[str, str]  # station -> float64, float32, float16 or bfloat16
+
+
+class Shaped(Mapping[str, np.ndarray]):
+    """Arrays of a dump in npgpt's shapes, which are not all in memory at once."""
+
+    def __init__(self, arrays: Mapping[str, AnyArray], shapes: Mapping[str, tuple[int, ...]]):
+        self._arrays, self._shapes = arrays, shapes
+
+    def __getitem__(self, name: str) -> np.ndarray:
+        shape = self._shapes[name]
+        return np.asarray(self._arrays[name]).reshape(shape)
+
+    def __contains__(self, name: object) -> bool:
+        return name in self._shapes  # without reading it
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._shapes)
+
+    def __len__(self) -> int:
+        return len(self._shapes)
 
 
 class Matched(NamedTuple):
     """A dump sorted by what npgpt computed; each list in the order of the pass or of the file."""
 
-    arrays: dict[str, np.ndarray]  # what both have, in npgpt's shapes
-    missing: list[str]  # what the dump lacks
+    arrays: Mapping[str, np.ndarray]  # what both have, in npgpt's shapes
+    missing: list[str]  # what the dump lacks, optional names left out
     unknown: list[str]  # names that mean nothing here
     unread: list[str]  # loss and gradients, where npgpt did not compute them
 
@@ -99,7 +139,8 @@ def match_stations(
 
     Raises ValueError when the two have no station in common, or one has another shape.
     """
-    known = ["loss", *(GRAD + name for name in params)]
+    params = [*params]
+    known = ["loss", *(GRAD + name for name in (*ours, *params))]
     unread = [name for name in known if name in dump.arrays and name not in ours]
     unknown = [name for name in dump.arrays if name not in ours and name not in known]
     names = [name for name in ours if name not in INPUTS]
@@ -118,16 +159,16 @@ def match_stations(
             f"{path}: {name!r} has shape {[*shapes[name]]}, "
             f"but npgpt's has {[*ours[name].shape]}{more}."
         )
-    arrays = {name: np.asarray(dump.arrays[name]).reshape(ours[name].shape) for name in common}
-    return Matched(arrays, [name for name in names if name not in arrays], unknown, unread)
+    arrays = Shaped(dump.arrays, {name: ours[name].shape for name in common})
+    missing = [name for name in names if name not in arrays and not is_optional(name, params)]
+    return Matched(arrays, missing, unknown, unread)
 
 
 def _read_safetensors(path: Path) -> Dump:
-    header = read_header(path)
-    arrays = {name: read_tensor(entry) for name, entry in header.items()}
-    # `read_tensor` widens BF16, so the header says what was stored.
-    stored = {name: "bfloat16" if e.dtype == "BF16" else "" for name, e in header.items()}
-    return Dump(arrays, {name: stored[name] or _precision(a) for name, a in arrays.items()})
+    arrays = {name: Stored(entry) for name, entry in read_header(path).items()}
+    bfloat16 = {name for name, stored in arrays.items() if stored.entry.dtype == "BF16"}
+    precision = {n: "bfloat16" if n in bfloat16 else _precision(a) for n, a in arrays.items()}
+    return Dump(arrays, precision)
 
 
 def _read_npz(path: Path) -> Dump:
@@ -135,5 +176,5 @@ def _read_npz(path: Path) -> Dump:
     return Dump(arrays, {name: _precision(array) for name, array in arrays.items()})
 
 
-def _precision(array: np.ndarray | NpzArray) -> str:
+def _precision(array: AnyArray) -> str:
     return array.dtype.name if array.dtype.name in ("float16", "float32") else "float64"

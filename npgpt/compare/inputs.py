@@ -107,7 +107,7 @@ def _load_codec(args: argparse.Namespace, place: Path, model_type: str) -> Codec
     """
     nothing = Codec(None, None, lambda _: None)
     is_text = args.text is not None or args.target is not None
-    if not is_text and args.against is None and args.dump is not None:
+    if not is_text and args.against is None and (args.dump is not None or args.list):
         return nothing
     try:
         if model_type == "bert":

@@ -1,8 +1,7 @@
 """The same stations from Hugging Face transformers, with eager attention: the reference.
 
 transformers' own code loads the model's folder, so that loading is compared as well. Needs the
-extra `hf`. Stations have the names of transformers' modules, so a table of names per architecture
-is enough to find them.
+extra `hf`.
 """
 
 from __future__ import annotations
@@ -11,76 +10,19 @@ import warnings
 from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
-from npgpt.compare.activations import GRAD, next_token_targets
+from npgpt.compare.activations import GRAD, Stations, next_token_targets
 from npgpt.compare.dump import Dump
+from npgpt.compare.hf_modules import Names, names_of, watched
 from npgpt.files.checkpoint import read_raw_config, shortened
 from npgpt.models import auto
 
 # transformers computes a Llama's norms, angles and softmax, and makes a marian's sinusoids, in
 # float32 whatever the dtype.
 IN_FLOAT32 = ("llama", "marian")
-
-
-class Stack(NamedTuple):
-    """Layers one after the other."""
-
-    embed: str  # the station of what the first layer reads
-    layers: str  # the module that lists them
-    outputs: tuple[str, ...]  # those modules of a layer whose outputs are stations
-    weights: dict[str, str]  # station of a layer's attention weights -> where the output has them
-
-
-class Names(NamedTuple):
-    """One class of transformers."""
-
-    cls: str
-    stacks: tuple[Stack, ...]
-    last: tuple[str, ...] = ()  # the module behind the layers whose output is a station
-    spare: tuple[str, ...] = ()  # prefixes of parameters that npgpt does not have
-
-
-BERT_STACK = Stack(
-    "embed",
-    "encoder.layer",
-    ("attention.output.dense", "attention.output.LayerNorm", "output.dense"),
-    {"attention.self.probs": "attentions"},
-)
-SEQ2SEQ_STACKS = (
-    Stack(
-        "encoder.embed",
-        "encoder.layers",
-        ("self_attn", "self_attn_layer_norm", "fc2"),
-        {"self_attn.probs": "encoder_attentions"},
-    ),
-    Stack(
-        "decoder.embed",
-        "decoder.layers",
-        ("self_attn", "self_attn_layer_norm", "encoder_attn", "encoder_attn_layer_norm", "fc2"),
-        {"self_attn.probs": "decoder_attentions", "encoder_attn.probs": "cross_attentions"},
-    ),
-)
-NAMES = {
-    "gpt2": Names(
-        "GPT2LMHeadModel",
-        (Stack("embed", "h", ("attn", "mlp"), {"attn.probs": "attentions"}),),
-        last=("ln_f",),
-    ),
-    "llama": Names(
-        "LlamaForCausalLM",
-        (Stack("embed", "layers", ("self_attn", "mlp"), {"self_attn.probs": "attentions"}),),
-        last=("norm",),
-    ),
-    "bart": Names("BartForConditionalGeneration", SEQ2SEQ_STACKS),
-    "marian": Names(
-        "MarianMTModel",
-        SEQ2SEQ_STACKS,
-        spare=("model.encoder.embed_positions.", "model.decoder.embed_positions."),
-    ),
-}
 
 
 def hf_stations(
@@ -105,7 +47,7 @@ def hf_stations(
         ValueError: transformers cannot load the folder, or leaves parameters at random.
     """
     try:
-        import torch
+        import torch  # noqa: F401
         import transformers  # noqa: F401
     except ImportError as error:
         raise ImportError(
@@ -114,26 +56,41 @@ def hf_stations(
         ) from error
 
     model_type = auto.model_type(folder)
-    names = _names_of(model_type, params)
+    names = names_of(model_type, params)
     model = _load(folder, dtype, names)
+    with _default_dtype(dtype):
+        stations = observed(model, model_type, names, ids, target_ids, gradients=gradients)
+    precision = "float32" if model_type in IN_FLOAT32 else dtype
+    return Dump(stations, dict.fromkeys(stations, precision))
+
+
+def observed(
+    model: Any,
+    model_type: str,
+    names: Names,
+    ids: np.ndarray,
+    target_ids: np.ndarray | None,
+    *,
+    gradients: bool,
+) -> Stations:
+    """The stations of one pass of a model of transformers', with eager attention."""
+    import torch
+
     inputs, targets = _inputs_and_targets(model_type, ids, target_ids)
-    stations: dict[str, np.ndarray] = {}
-    _observe(model, stations, names)
     if gradients:
         _prepare_gradients(model, model_type, ids)
-    with torch.set_grad_enabled(gradients), _default_dtype(dtype):
-        output = model(output_attentions=True, **inputs)
-    stations |= _attention_weights(output, names)
+    with watched(model, names) as seen, torch.set_grad_enabled(gradients):
+        output = model(**inputs)
     logits = output.get("logits", output.get("prediction_logits"))
     if logits is not None:
-        stations["logits"] = _array(logits)
+        seen.note("logits", logits)
+    stations = seen.stations()
     if gradients:
         loss = torch.nn.functional.cross_entropy(logits[0], targets)  # -100 is ignored
         loss.backward()
         stations["loss"] = loss.detach().numpy()
-        stations |= _gradients(model, names)
-    precision = "float32" if model_type in IN_FLOAT32 else dtype
-    return Dump(stations, dict.fromkeys(stations, precision))
+        stations |= seen.gradients() | _gradients(model, names)
+    return stations
 
 
 def check_counterpart(model_type: str) -> None:
@@ -143,23 +100,6 @@ def check_counterpart(model_type: str) -> None:
             "transformers has no counterpart of the paper's own layout (model_type 'transformer'); "
             "compare with a file (--against FILE), or write npgpt's stations to one (--dump FILE)."
         )
-
-
-def _names_of(model_type: str, params: Collection[str]) -> Names:
-    if model_type == "bert":
-        return _names_of_bert(params)
-    if model_type == "bart" and "shared.weight" not in params:
-        return NAMES["bart"]._replace(spare=("model.shared.",))  # each side has a table of its own
-    return NAMES[model_type]
-
-
-def _names_of_bert(params: Collection[str]) -> Names:
-    last = ("pooler",) if "pooler.dense.weight" in params else ()
-    if "cls.predictions.bias" not in params:
-        return Names("BertModel", (BERT_STACK,), last, () if last else ("pooler.",))
-    if last:
-        return Names("BertForPreTraining", (BERT_STACK,), last, ("cls.seq_relationship.",))
-    return Names("BertForMaskedLM", (BERT_STACK,))
 
 
 def _load(folder: Path, dtype: str, names: Names) -> Any:
@@ -242,41 +182,6 @@ def _inputs_and_targets(
     return inputs, torch.tensor(next_token_targets(ids))
 
 
-def _observe(model: Any, stations: dict[str, np.ndarray], names: Names) -> None:
-    """Have the modules write their outputs into `stations` as they compute them."""
-
-    def keep_output(module: Any, name: str) -> None:
-        def hook(_module: Any, _inputs: Any, output: Any) -> None:
-            stations[name] = _array(output[0] if isinstance(output, tuple) else output)
-
-        module.register_forward_hook(hook)
-
-    def keep_input(module: Any, name: str) -> None:
-        def hook(_module: Any, inputs: Any) -> None:
-            stations[name] = _array(inputs[0])
-
-        module.register_forward_pre_hook(hook)
-
-    for stack in names.stacks:
-        layers = model.base_model.get_submodule(stack.layers)
-        keep_input(layers[0], stack.embed)
-        for n, layer in enumerate(layers):
-            for part in stack.outputs:
-                keep_output(layer.get_submodule(part), f"{stack.layers}.{n}.{part}")
-            keep_output(layer, f"{stack.layers}.{n}")
-    for name in names.last:
-        keep_output(model.base_model.get_submodule(name), name)
-
-
-def _attention_weights(output: Any, names: Names) -> dict[str, np.ndarray]:
-    return {
-        f"{stack.layers}.{n}.{station}": _array(probs)
-        for stack in names.stacks
-        for station, key in stack.weights.items()
-        for n, probs in enumerate(output[key])
-    }
-
-
 def _prepare_gradients(model: Any, model_type: str, ids: np.ndarray) -> None:
     """Have transformers differentiate all that npgpt does."""
     if model_type in ("bart", "marian"):
@@ -312,9 +217,3 @@ def _gradients(model: Any, names: Names) -> dict[str, np.ndarray]:
     if bias in grads:
         grads[GRAD + "cls.predictions.bias"] = grads.pop(bias)
     return grads
-
-
-def _array(tensor: Any) -> np.ndarray:
-    """A batch of one as an array without the batch axis."""
-    array: np.ndarray = tensor.detach()[0].numpy()
-    return array

@@ -1,252 +1,244 @@
-"""What `python -m npgpt.compare` prints: tables of at most 100 columns, or one JSON object.
+"""What `python -m npgpt.compare` prints: tables of at most 100 columns.
 
-Beside the first station that is wrong stands its likely cause: a table for each architecture says
-what computes a station.
+The verdict stands first and last. Beside a station that is wrong stands what makes it.
 """
 
 from __future__ import annotations
 
-import math
 import re
 import textwrap
-from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Callable, Iterable, Sequence
 
 from npgpt import cli
 from npgpt.compare.activations import GRAD
-from npgpt.compare.differences import OK, Difference, LogitsDifference, first_beyond
+from npgpt.compare.comparing import Comparison, Question
+from npgpt.compare.differences import OK, Difference, LogitsDifference
+from npgpt.compare.wiring import Range
 
 TokenText = Callable[[int], str | None]
 
-# What computes a station; N stands for any layer.
-WEIGHTS = "the split into heads, the scale 1/√d_h, {mask}softmax"
-SUM = "the weighted sum, merging the heads"
-
-GPT2_CAUSES = {
-    "embed": "wte[id] + wpe[position]",
-    "h.N.attn.probs": "ln_1, the Q and K thirds of c_attn, "
-    + WEIGHTS.format(mask="the causal mask, "),
-    "h.N.attn": f"the V third of c_attn, {SUM}, attn.c_proj",
-    "h.N.mlp": "ln_2, mlp.c_fc, the activation function, mlp.c_proj",
-    "h.N": "the residual additions: x + attn, then x + mlp",
-    "ln_f": "ln_f.weight, ln_f.bias, layer_norm_epsilon",
-    "logits": "lm_head, which is the token table transposed where the two are tied",
-    "loss": "log-softmax, and targets shifted by one: ids[t + 1] for position t",
-}
-LLAMA_CAUSES = {
-    "embed": "embed_tokens[id]; no position is added",
-    "layers.N.self_attn.probs": "input_layernorm, q_proj, k_proj, the split into heads, which of "
-    "them share keys, rotary angles and which coordinates are a pair, the scale 1/√d_h, the causal "
-    "mask, softmax",
-    "layers.N.self_attn": f"v_proj, {SUM}, o_proj",
-    "layers.N.mlp": "post_attention_layernorm, gate_proj with the activation, times up_proj, "
-    "down_proj",
-    "layers.N": "the residual additions: x + self_attn, then x + mlp",
-    "norm": "norm.weight, rms_norm_eps; no mean is subtracted",
-    "logits": GPT2_CAUSES["logits"],
-    "loss": GPT2_CAUSES["loss"],
-}
-_LAYER = "encoder.layer.N."
-BERT_CAUSES = {
-    "embed": "LayerNorm(word_embeddings[id] + position_embeddings[t] + token_type_embeddings[0]), "
-    "layer_norm_eps",
-    _LAYER + "attention.self.probs": "query, key, "
-    + WEIGHTS.format(mask="")
-    + "; no causal mask: every token sees all",
-    _LAYER + "attention.output.dense": f"value, {SUM}, attention.output.dense",
-    _LAYER + "attention.output.LayerNorm": "LayerNorm(x + attention.output.dense), layer_norm_eps",
-    _LAYER + "output.dense": "intermediate.dense, the activation function (gelu is the exact one), "
-    "output.dense",
-    "encoder.layer.N": "LayerNorm(x + output.dense), layer_norm_eps",
-    "pooler": "tanh(pooler.dense) of the first token alone",
-    "logits": "cls.predictions: transform.dense, the activation function, transform.LayerNorm, the "
-    "word table transposed where the two are tied, bias",
-    "loss": "log-softmax, and the target of position t: ids[t] itself, not shifted",
-}
-_EMBEDDED = (
-    "embed_tokens[id], times √d_model where scale_embedding is set, + positions: learned ones from "
-    "row 2 on and layernorm_embedding in a bart, sines and then cosines in a marian, alternating "
-    "in the paper"
+COLUMNS = 100
+BEYOND = "beyond tolerance"
+FOLLOWING = (
+    "gradients: computed from these stations, so what is wrong of them may only follow; --local "
+    "judges each by itself"
 )
-SEQ2SEQ_CAUSES = {
-    "encoder.embed": _EMBEDDED,
-    "encoder.layers.N.self_attn.probs": "q_proj, k_proj, "
-    + WEIGHTS.format(mask="")
-    + "; no causal mask: every token of the source sees all",
-    "decoder.embed": "the target shifted right, decoder_start_token_id in front; then as "
-    + _EMBEDDED,
-    "decoder.layers.N.self_attn.probs": "q_proj, k_proj, "
-    + WEIGHTS.format(mask="the causal mask, "),
-    "decoder.layers.N.encoder_attn.probs": "q_proj of the target's x, k_proj of the "
-    "encoder's output, " + WEIGHTS.format(mask="") + "; no causal mask",
-    "decoder.layers.N.encoder_attn": f"v_proj of the encoder's output, {SUM}, out_proj",
-    "decoder.layers.N.encoder_attn_layer_norm": "LayerNorm(x + encoder_attn), eps 1e-5",
-    **{
-        f"{side}.layers.N{part}": cause
-        for side in ("encoder", "decoder")
-        for part, cause in (
-            (".self_attn", f"v_proj, {SUM}, out_proj"),
-            (".self_attn_layer_norm", "LayerNorm(x + self_attn), eps 1e-5"),
-            (".fc2", "fc1, the activation function, fc2"),
-            ("", "final_layer_norm: LayerNorm(x + fc2), eps 1e-5"),
-        )
-    },
-    "logits": "the table shared.weight transposed where the head is tied, else lm_head; plus "
-    "final_logits_bias",
-    "loss": "log-softmax, and the target of position t: target_ids[t]; the mean over all of them",
-}
-CAUSES = {
-    "gpt2": GPT2_CAUSES,
-    "llama": LLAMA_CAUSES,
-    "bert": BERT_CAUSES,
-    **dict.fromkeys(("bart", "marian", "transformer"), SEQ2SEQ_CAUSES),
-}
-
-
-def likely_cause(model_type: str, station: str) -> str:
-    """Where to look when `station` is the first that is wrong: the computation that makes it."""
-    return CAUSES[model_type][re.sub(r"\.\d+", ".N", station)]
-
-
-class Comparison(NamedTuple):
-    """Two implementations side by side."""
-
-    model: str
-    model_type: str
-    against: str
-    dtype: str
-    tolerance: float | None  # None: from rounding, station by station
-    ids: list[int]
-    target_ids: list[int] | None  # of an encoder-decoder
-    stations: list[Difference]  # in the order of the forward pass; `loss` last
-    gradients: list[Difference]  # in the order of the backward pass
-    logits: LogitsDifference | None  # None where the other side has no logits
-    missing: list[str]
-    unknown: list[str]
-    unread: list[str]
-
-    @property
-    def within(self) -> bool:
-        """Whether every station and gradient is ok."""
-        return first_beyond([*self.stations, *self.gradients]) is None
-
-    @property
-    def worst_first(self) -> list[Difference]:
-        """The gradients, those that use most of their tolerance in front."""
-        return sorted(self.gradients, key=lambda row: row.share, reverse=True)
+MOST_STEPS = 6  # of a range whose steps are listed
 
 
 def as_text(comparison: Comparison, token_text: TokenText) -> str:
-    """The tables of stations and gradients, the findings, and the names that only one side has."""
-    c, other = comparison, "hf" if comparison.against == "hf" else "file"
-    blocks = [_title(c)]
-    if c.stations:
-        blocks.append(_table("station", c.stations, other))
-    if c.gradients:
-        rows = [row._replace(station=row.station.removeprefix(GRAD)) for row in c.worst_first]
-        blocks.append(_table("gradient, worst first", rows, other))
-    blocks.append(_findings(c))
-    if c.logits is not None:
-        blocks.append(_next_token(c, c.logits, other, token_text))
-    for title, names in (
-        ("not in the file", c.missing),
-        ("in the file, but no station of this model", c.unknown),
-        ("in the file, but compared only with --gradients", c.unread),
-    ):
-        if names:
-            blocks.append(f"{title}:\n{_wrapped(names)}")
-    return "\n\n".join(blocks)
-
-
-def as_json(comparison: Comparison, token_text: TokenText) -> dict[str, Any]:
-    """The same as an object; NaN and infinity, for which JSON has no number, are null."""
+    """Verdict and title, tables, findings, names that only one side has, verdict."""
     c = comparison
-    beyond, beyond_grad = first_beyond(c.stations), first_beyond(c.gradients)
-    return {
-        "model": c.model,
-        "against": c.against,
-        "dtype": c.dtype,
-        "tolerance": c.tolerance,
-        "ids": c.ids,
-        "target_ids": c.target_ids,
-        "within_tolerance": c.within,
-        "first_beyond": beyond and beyond.station,
-        "first_gradient_beyond": beyond_grad and beyond_grad.station,
-        "stations": [_row_as_json(row) for row in c.stations],
-        "gradients": [_row_as_json(row) for row in c.worst_first],
-        "logits": c.logits and _logits_as_json(c.logits, token_text),
-        "missing": c.missing,
-        "unknown": c.unknown,
-        "unread": c.unread,
-    }
-
-
-def _title(c: Comparison) -> str:
-    tolerance = "what rounding explains" if c.tolerance is None else f"{c.tolerance:g}"
-    tokens = f"{len(c.ids)} tokens"
-    if c.target_ids is not None:
-        tokens += f" and {len(c.target_ids)} of the target"
-    return f"{c.model} ({c.dtype}) against {c.against}, {tokens}; tolerance: {tolerance}"
-
-
-def _table(title: str, rows: Sequence[Difference], other: str) -> str:
-    """One line for each difference."""
-    cells = [(title, "max |Δ|", "relative", "tolerance", "worst at", "npgpt", other, "")]
-    cells += [
-        (
-            row.station,
-            _number(row.max_abs),
-            _number(row.relative),
-            _number(row.tolerance),
-            "(" + ", ".join(map(str, row.worst)) + ")",
-            f"{row.ours:.3e}",
-            f"{row.theirs:.3e}",
-            row.verdict if row.verdict == OK else row.verdict.upper(),
-        )
-        for row in rows
-    ]
-    return cli.table(cells, "lrrrlrrl")
-
-
-def _findings(c: Comparison) -> str:
-    sentences = []
-    beyond = first_beyond(c.stations)
-    if beyond is not None:
-        at = c.stations.index(beyond)
-        before = f"; {c.stations[at - 1].station} before it is ok" if at else ""
-        sentences.append(f"first station beyond tolerance: {beyond.station}{before}")
-        sentences.append(f"  made by: {likely_cause(c.model_type, beyond.station)}")
-    elif c.stations:
-        sentences.append(f"all {len(c.stations)} stations are within tolerance")
-    if c.gradients:
-        late = first_beyond(c.gradients)
-        sentences.append(
-            f"all {len(c.gradients)} gradients are within tolerance"
-            if late is None
-            else f"first gradient beyond tolerance, as the backward pass goes: {late.station}"
-        )
+    said = filled(verdict(c))
+    blocks = [f"{said}\n{filled(title(c.asked))}"]
+    blocks += [_table(head, rows, other_side(c.asked)) for head, rows in tables(c)]
+    blocks += ["\n".join(filled(line) for line in lines) for lines in findings(c)]
     if c.logits is not None:
-        sentences += _logits_sentences(c.logits)
-    return "\n".join(sentences)
+        blocks.append(next_token(c.asked, c.logits, token_text))
+    blocks += [f"{head}:\n{filled('  ' + patterns(names))}" for head, names in one_sided(c)]
+    return "\n\n".join([*blocks, said])
 
 
-def _logits_sentences(logits: LogitsDifference) -> list[str]:
+def colour_of(line: str) -> str | None:
+    """The colour of a line of the text, where it has one."""
+    if line.startswith("verdict: "):
+        return "red" if BEYOND in line else "green"
+    wrong = line.startswith("wrong: ") or line.endswith((" BEYOND", " NAN/INF"))
+    return "red" if wrong else None
+
+
+def title(asked: Question) -> str:
+    """What is compared with what."""
+    tolerance = "what rounding explains" if asked.tolerance is None else f"{asked.tolerance:g}"
+    tokens = f"{len(asked.ids)} tokens"
+    if asked.target_ids is not None:
+        tokens += f" and {len(asked.target_ids)} of the target"
+    local = "; local" if asked.local else ""
+    head = f"{asked.model} ({asked.dtype}) against {asked.against}, {tokens}"
+    return f"{head}; tolerance: {tolerance}{local}"
+
+
+def verdict(c: Comparison) -> str:
+    """The answer in a line."""
+    kinds = {
+        "stations": c.stations,
+        "station gradients": c.arriving,
+        "parameter gradients": c.gradients,
+    }
+    if c.within:
+        said = _listed([f"{len(rows)} {kind}" for kind, rows in kinds.items() if rows])
+        return f"verdict: all {said} are within tolerance"
+    counts = [
+        f"{wrong} of {len(rows)} {kind}"
+        for kind, rows in kinds.items()
+        if (wrong := sum(row.verdict != OK for row in rows))
+    ]
+    first = c.ranges[0].station
+    named = f"first {first}" if not c.asked.local else shown([w.station for w in c.ranges])
+    return f"verdict: {BEYOND}: {named}; {_listed(counts)}"
+
+
+def _listed(parts: Sequence[str]) -> str:
+    return " and ".join([", ".join(parts[:-1]), parts[-1]] if len(parts) > 1 else parts)
+
+
+def tables(c: Comparison) -> list[tuple[str, list[Difference]]]:
+    """Head of the first column, and rows; only those that have any."""
+    return [
+        (head, rows)
+        for head, rows in (
+            ("station", c.stations),
+            ("gradient at", [bare(row) for row in c.arriving]),
+            ("gradient of, worst first", [bare(row) for row in c.gradients]),
+        )
+        if rows
+    ]
+
+
+def bare(row: Difference) -> Difference:
+    """The row without `grad.`."""
+    return row._replace(station=row.station.removeprefix(GRAD))
+
+
+def findings(c: Comparison) -> list[list[str]]:
+    """What is wrong, and what it does to the logits: sentences, of each subject a list."""
+    found = [_where(alike, local=c.asked.local) for alike in _grouped(c.ranges)]
+    forward_is_wrong = any(row.verdict != OK for row in c.stations)
+    if forward_is_wrong and not c.asked.local and any(row.verdict != OK for row in c.backward):
+        found.append([FOLLOWING])
+    return found + ([_logits(c.logits)] if c.logits is not None else [])
+
+
+def _grouped(ranges: Iterable[Range]) -> list[list[Range]]:
+    """The same fault in several layers is one."""
+    groups: dict[str, list[Range]] = {}
+    for where in ranges:
+        groups.setdefault(re.sub(r"\.\d+", ".N", str(where)), []).append(where)
+    return [*groups.values()]
+
+
+def _where(alike: Sequence[Range], *, local: bool) -> list[str]:
+    where = alike[0]
+    after, name = shown(where.after), where.station
+    if where.within:
+        behind = f"after {after} and " if after else ""
+        place = f"somewhere {behind}up to {name}; dump {shown(where.dump)} to narrow it"
+    elif local or not after:
+        place = f"{name}, computed from {after}" if after else name
+    else:
+        place = f"{name}; {after} before it {'is' if len(where.after) == 1 else 'are'} ok"
+    lines = [f"wrong: {place}"]
+    if len(where.made_by) <= MOST_STEPS:
+        lines.append(f"  made by: {'; '.join(where.made_by)}")
+    if others := [other.station for other in alike[1:]]:
+        lines.append(f"  likewise: {shown(others)}")
+    if where.follows:
+        lines.append(f"  may only follow from {shown(where.follows)}: not all in between is there")
+    return lines
+
+
+def one_sided(c: Comparison) -> list[tuple[str, list[str]]]:
+    """Names that only one side has, under their heads."""
+    lists = {
+        "not in the file": c.missing,
+        "in the file, but no station of this model": c.unknown,
+        "in the file, but compared only with --gradients": c.unread,
+    }
+    return [(head, names) for head, names in lists.items() if names]
+
+
+def patterns(names: Iterable[str]) -> str:
+    """The names, those that differ only in consecutive numbers as one: h.0–11.attn."""
+    numbers: dict[tuple[str, str], list[int]] = {}
+    for name in names:
+        match = re.fullmatch(r"(.*?\.)(\d+)(\..*)?", name)
+        if match is None:
+            numbers[name, ""] = []
+        else:
+            numbers.setdefault((match[1], match[3] or ""), []).append(int(match[2]))
+    found = []
+    for (before, behind), layers in numbers.items():
+        found += [f"{before}{span}{behind}" for span in _spans(sorted(layers))] or [before]
+    return ", ".join(found)
+
+
+def _spans(numbers: Sequence[int]) -> list[str]:
+    """Consecutive numbers as "3–5"."""
+    starts = [n for n in numbers if n - 1 not in numbers]
+    ends = [n for n in numbers if n + 1 not in numbers]
+    return [f"{a}–{b}" if a < b else f"{a}" for a, b in zip(starts, ends, strict=True)]
+
+
+def shown(names: Sequence[str], most: int = 8) -> str:
+    """The first few patterns of names, and how many more there are."""
+    found = patterns(names).split(", ")
+    more = f" and {len(found) - most} more" if len(found) > most else ""
+    return ", ".join(found[:most]) + more
+
+
+def filled(line: str) -> str:
+    """The line cut into several that fit, the others set in as the first, or by two columns."""
+    indent = "  " + " " * (len(line) - len(line.lstrip()))
+    return textwrap.fill(
+        line,
+        COLUMNS,
+        subsequent_indent=indent,
+        break_long_words=False,
+        break_on_hyphens=False,
+    )
+
+
+def other_side(asked: Question) -> str:
+    """What the columns of the other side are called."""
+    return "hf" if asked.against == "hf" else "file"
+
+
+def cells_of(row: Difference) -> tuple[str, ...]:
+    """A row of a table, as the heads of `heads`."""
+    return (
+        row.station,
+        number(row.max_abs),
+        number(row.relative),
+        number(row.tolerance),
+        "(" + ", ".join(map(str, row.worst)) + ")",
+        f"{row.ours:.3e}",
+        f"{row.theirs:.3e}",
+        row.verdict if row.verdict == OK else row.verdict.upper(),
+    )
+
+
+def heads(first: str, other: str) -> tuple[str, ...]:
+    """The heads of a table."""
+    return (first, "max |Δ|", "relative", "tolerance", "worst at", "npgpt", other, "")
+
+
+def _table(head: str, rows: Sequence[Difference], other: str) -> str:
+    """One line for each difference; without the two values where long names leave no room."""
+    cells, align = [heads(head, other), *map(cells_of, rows)], "lrrrlrrl"
+    table = cli.table(cells, align)
+    if max(map(cli.width, table.split("\n"))) <= COLUMNS:
+        return table
+    return cli.table([(*row[:5], row[7]) for row in cells], align[:5] + align[7])
+
+
+def _logits(logits: LogitsDifference) -> list[str]:
     first = ""
     if logits.first_disagreement is not None:
         first = (
             f"; first disagreement at position {logits.first_disagreement}, where npgpt's logits "
-            f"of the two tokens differ by {_number(logits.gap)}"
+            f"of the two tokens differ by {number(logits.gap)}"
         )
     return [
         f"argmax: the same at {logits.agreeing} of {logits.positions} positions{first}",
-        f"KL divergence: mean {_number(logits.kl_mean)}, max {_number(logits.kl_max)} nats",
+        f"KL divergence: mean {number(logits.kl_mean)}, max {number(logits.kl_max)} nats",
     ]
 
 
-def _next_token(c: Comparison, logits: LogitsDifference, other: str, token_text: TokenText) -> str:
-    at = "after" if c.model_type in ("gpt2", "llama") else "at"
+def next_token(asked: Question, logits: LogitsDifference, token_text: TokenText) -> str:
+    """The likeliest tokens of both sides."""
+    at = "after" if asked.model_type in ("gpt2", "llama") else "at"
     lines = [f"likeliest {at} position {logits.positions - 1}:"]
-    lines.append(f"     {'npgpt':<42}{other}")
+    lines.append(f"     {'npgpt':<42}{other_side(asked)}")
     for place, pair in enumerate(zip(logits.ours, logits.theirs, strict=True), start=1):
         cells = [f"{p:<8.2g}  {i:<6} {_quoted(token_text(i))}" for i, p in pair]
         lines.append(f"  {place}  {cells[0]:<42}{cells[1]}".rstrip())
@@ -260,36 +252,6 @@ def _quoted(text: str | None) -> str:
     return quoted if len(quoted) <= 24 else quoted[:23] + "…"
 
 
-def _wrapped(names: Sequence[str]) -> str:
-    return textwrap.indent(textwrap.fill(", ".join(names), 98), "  ")
-
-
-def _number(x: float) -> str:
+def number(x: float) -> str:
+    """Two digits."""
     return "0" if x == 0 else f"{x:.1e}"
-
-
-def _row_as_json(row: Difference) -> dict[str, Any]:
-    return {key: _finite_or_none(value) for key, value in row._asdict().items()}
-
-
-def _logits_as_json(logits: LogitsDifference, token_text: TokenText) -> dict[str, Any]:
-    def tokens(likeliest: list[tuple[int, float]]) -> list[dict[str, Any]]:
-        return [
-            {"id": i, "token": token_text(i), "probability": _finite_or_none(p)}
-            for i, p in likeliest
-        ]
-
-    return {
-        "positions": logits.positions,
-        "agreeing": logits.agreeing,
-        "parting": logits.first_disagreement,
-        "gap": _finite_or_none(logits.gap),
-        "kl_mean": _finite_or_none(logits.kl_mean),
-        "kl_max": _finite_or_none(logits.kl_max),
-        "ours": tokens(logits.ours),
-        "theirs": tokens(logits.theirs),
-    }
-
-
-def _finite_or_none(value: Any) -> Any:
-    return None if isinstance(value, float) and not math.isfinite(value) else value

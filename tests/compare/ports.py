@@ -13,7 +13,7 @@ import numpy as np
 
 from npgpt import cli
 from npgpt.compare import command as compare
-from npgpt.compare.activations import collect_stations
+from npgpt.compare.activations import collect_stations, is_optional
 from npgpt.files.safetensors_file import read_tensors, write_tensors
 from npgpt.models.bert.model import BERT
 from npgpt.models.gpt2.model import GPT2
@@ -44,7 +44,9 @@ def moved(model: Any, name: str, place: tuple[int, ...], by: float) -> dict[str,
 
 
 def stations_of(model: Any, *, gradients: bool = False) -> dict[str, np.ndarray]:
-    return collect_stations(model, *TEXTS[type(model)], gradients=gradients)
+    """What a port dumps that leaves out all that is optional."""
+    stations = collect_stations(model, *TEXTS[type(model)], gradients=gradients)
+    return {name: a for name, a in stations.items() if not is_optional(name, model.params)}
 
 
 def run(*arguments: object) -> tuple[int, str, str]:

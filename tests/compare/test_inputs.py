@@ -43,8 +43,8 @@ def test_dump_and_compare_at_once(folder, dumped, tmp_path):
     own = tmp_path / "own.safetensors"
     code, out, err = run("--model", folder, "--against", dumped, "--dump", own)
     assert code == 0
-    assert "all 11 stations" in out
-    assert f"wrote 12 arrays to {own}" in err
+    assert "all 29 stations" in out
+    assert f"wrote 30 arrays to {own}" in err
     assert "loss" not in read_tensors(own)
 
 
@@ -98,7 +98,7 @@ def test_a_process_of_its_own(folder, dumped):
         [*command, *arguments], capture_output=True, text=True, encoding="utf-8", check=False
     )
     assert (done.returncode, done.stderr) == (0, "")
-    assert "all 11 stations are within tolerance" in done.stdout
+    assert "verdict: all 29 stations are within tolerance" in done.stdout
 
 
 @pytest.mark.skipif(
@@ -108,11 +108,14 @@ def test_text_goes_through_the_word_pieces(tmp_path):
     folder, dump = write_tiny_bert(tmp_path / "model"), tmp_path / "port.safetensors"
     code, out, err = run("The cats sat.", "--model", folder, "--dump", dump, "--gradients")
     assert (code, out) == (0, "")
-    assert "wrote 56 arrays" in err
+    assert "wrote 96 arrays" in err
     assert read_tensors(dump)["ids"].tolist() == [2, 5, 6, 7, 8, 13, 3]
     code, out, err = run("--model", folder, "--against", dump, "--gradients")
     assert (code, err) == (0, "")
-    assert "all 13 stations are within tolerance\nall 42 gradients are within tolerance\n" in out
+    assert (
+        "verdict: all 27 stations, 26 station gradients and 42 parameter gradients are within"
+        in out
+    )
     assert "likeliest at position 6:" in out
     shown = dict(re.findall(r"(\d+) +'(\S+)'", out.split("likeliest")[1]))
     assert shown

@@ -37,7 +37,7 @@ def test_compare_with_transformers(rng, tmp_path, capsys, dtype, tied) -> None:
     code, said = compared(capsys, *argv)
     assert code == 0
     assert said["missing"] == said["unknown"] == []
-    assert len(said["stations"]) == 4 * 2 + 4
+    assert len(said["stations"]) == 15 * 2 + 4
     assert len(said["gradients"]) == 9 * 2 + 3 - tied
 
 
@@ -50,7 +50,7 @@ def test_compare_names_the_first_fault_of_a_port(folder, tmp_path, capsys, monke
         assert compare.main([*ids, "--dump", str(dump)]) == 0
     capsys.readouterr()
     code, said = compared(capsys, *ids, "--against", dump)
-    assert (code, said["first_beyond"]) == (1, "layers.0.self_attn.probs")
+    assert (code, said["first_beyond"]) == (1, "layers.0.self_attn.q")
     assert compare.main([*ids, "--dump", str(dump)]) == 0
     capsys.readouterr()
     assert compared(capsys, *ids, "--against", dump)[0] == 0

@@ -18,6 +18,7 @@ from npgpt.models.gpt2.model import GPT2
 from tests.builders.bert import random_bert
 from tests.builders.checkpoints import SMALL, random_params, write_checkpoint
 from tests.builders.gpt2 import write_tiny_gpt2
+from tests.builders.llama import random_llama
 from tests.builders.transformer import DIALECTS, random_transformer
 from tests.compare.ports import run
 
@@ -69,6 +70,8 @@ def compared(folder: Path, model: Any, *options: str) -> dict[str, Any]:
     found: dict[str, Any] = json.loads(out)
     assert len(found["gradients"]) == (len(model.params) if gradients else 0)
     assert found["missing"] == found["unknown"] == []
+    heads = sum(row["station"] in ("loss", "pooler") for row in found["stations"])
+    assert len(found["arriving"]) == (len(found["stations"]) - heads if gradients else 0)
     return found | {"code": code, "beyond": found["first_beyond"] or found["first_gradient_beyond"]}
 
 
@@ -78,7 +81,7 @@ def has_loss(model: Any) -> bool:
 
 def apart(found: dict[str, Any], bound: float) -> dict[str, float | None]:
     """Stations and gradients whose relative difference is not below `bound`; None is NaN."""
-    rows = [*found["stations"], *found["gradients"]]
+    rows = [*found["stations"], *found["arriving"], *found["gradients"]]
     return {
         row["station"]: row["relative"]
         for row in rows
@@ -107,7 +110,7 @@ def test_gpt2_in_float64(hf, tmp_path, options, params_of):
     found = compared(tmp_path, GPT2(config, params_of(config)), "--ids", "3 1 4 1 5", *DOUBLE)
     assert found["code"] == 0, found["beyond"]
     assert apart(found, 1e-9) == {}
-    assert len(found["stations"]) == 4 * config.n_layer + 4
+    assert len(found["stations"]) == 13 * config.n_layer + 4
 
 
 @pytest.mark.parametrize("options", GPT2S, ids=str)
@@ -124,7 +127,7 @@ def test_bert(hf, rng, tmp_path, case):
     found = compared(tmp_path, model, *IDS, *DOUBLE)
     assert apart(found, 1e-12) == {}
     heads = (case in ("both heads", "untied, both heads", "pooler")) + 2 * has_loss(model)
-    assert len(found["stations"]) == 1 + 5 * model.config.num_hidden_layers + heads
+    assert len(found["stations"]) == 1 + 12 * model.config.num_hidden_layers + heads
     found = compared(tmp_path, model, *IDS)
     assert found["code"] == 0, found["beyond"]
 
@@ -136,10 +139,27 @@ def test_seq2seq(hf, rng, tmp_path, case):
     assert found["code"] == 0, found["beyond"]
     marian = model.config.model_type == "marian"  # sinusoids in float32
     assert apart(found, 1e-5 if marian else 1e-11) == {}
-    assert len(found["stations"]) == 2 + 5 * 2 + 8 * 3 + 2
+    assert len(found["stations"]) == 2 + 12 * 2 + 20 * 3 + 2
     assert found["target_ids"] == [4, 11, 7, 2]
     found = compared(tmp_path, model, *IDS, *TARGET_IDS)
     assert found["code"] == 0, found["beyond"]
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_each_station_by_itself(hf, rng, tmp_path, dtype):
+    """npgpt computes every station and gradient from those of transformers."""
+    models = {
+        "gpt2": GPT2(SMALL, random_params()),
+        "llama": random_llama(rng, np.float32),
+        "bert": random_bert(rng, np.float32),
+        "bart": random_transformer(rng, np.float32, **DIALECTS["bart"]),
+        "marian": random_transformer(rng, np.float32, **DIALECTS["marian"]),
+    }
+    for name, model in models.items():
+        target = TARGET_IDS if name in DIALECTS else ()
+        ids = ("--ids", "3 1 4 1 5", *target)
+        found = compared(tmp_path / name, model, *ids, "--dtype", dtype, "--local")
+        assert found["code"] == 0, (name, found["verdict"])
 
 
 def test_two_tokens_leave_most_of_the_gradient_zero(hf, tmp_path):
@@ -178,8 +198,8 @@ def test_text_and_the_table(hf, tmp_path):
     folder = write_tiny_gpt2(tmp_path)
     code, out, err = run("The cat", "--model", folder, "--gradients")
     assert (code, err) == (0, "")
-    assert "against hf, 7 tokens" in out
-    assert "all 12 stations are within tolerance\nall 28 gradients are within tolerance" in out
+    assert "against hf, 7 tokens" in " ".join(out.split())
+    assert "all 30 stations, 29 station gradients and 28 parameter gradients are within" in out
 
 
 def test_a_checkpoint_in_the_other_orientation_is_not_guessed_at(hf, tmp_path):
@@ -224,7 +244,7 @@ def test_a_trained_bart(hf, data_dir, dtype):
     arguments = ("squirrel", "--target", "skwˈɜɹᵊl", "--model", folder, "--dtype", dtype)
     code, out, err = run(*arguments, "--gradients")
     assert (code, err) == (0, ""), out
-    assert "10 tokens and 10 of the target" in out
+    assert "10 tokens and 10 of the target" in " ".join(out.split())
     assert "argmax: the same at 10 of 10 positions" in out
 
 
@@ -240,4 +260,4 @@ def test_a_trained_bert(hf, dtype):
     folder, text = Path(spec.origin).parent / "model", "The cat sat on the mat; it was tired."
     code, out, err = run(text, "--model", folder, "--dtype", dtype)
     assert (code, err) == (0, ""), out
-    assert "all 32 stations are within tolerance" in out
+    assert "all 74 stations are within tolerance" in out

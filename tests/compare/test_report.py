@@ -3,75 +3,25 @@
 from __future__ import annotations
 
 import json
-from typing import Any
 
 import numpy as np
 import pytest
 
 from npgpt.compare import inputs
-from npgpt.compare.activations import GRAD, INPUTS, collect_stations
-from npgpt.compare.report import likely_cause
+from npgpt.compare.report import as_text, patterns, shown
 from npgpt.files.safetensors_file import read_tensors, write_tensors
 from npgpt.models.gpt2.model import GPT2
-from tests.builders.bert import random_bert
 from tests.builders.checkpoints import SMALL, random_params
 from tests.builders.gpt2 import write_tiny_gpt2
-from tests.builders.llama import random_llama
-from tests.builders.transformer import random_transformer
+from tests.compare.planted import MODELS, compared, port, scaled
 from tests.compare.ports import edited, run
-
-MODELS: dict[str, Any] = {
-    "gpt2": lambda _: GPT2(SMALL, random_params()),
-    "llama": random_llama,
-    "bert": random_bert,
-    "bart": lambda rng: random_transformer(rng, model_type="bart"),
-}
-CAUSES = {  # station -> a word of its cause
-    "gpt2": {
-        "embed": "wpe",
-        "h.1.attn.probs": "causal mask",
-        "h.1.attn": "attn.c_proj",
-        "h.1.mlp": "activation",
-        "h.1": "residual",
-        "ln_f": "ln_f.weight",
-        "logits": "lm_head",
-        "loss": "shifted by one",
-    },
-    "llama": {
-        "embed": "embed_tokens",
-        "layers.1.self_attn.probs": "rotary angles",
-        "layers.1.self_attn": "o_proj",
-        "layers.1.mlp": "gate_proj",
-        "layers.1": "residual",
-        "norm": "no mean",
-    },
-    "bert": {"encoder.layer.1.attention.self.probs": "no causal mask", "loss": "not shifted"},
-    "bart": {
-        "encoder.layers.1.self_attn.probs": "no causal mask",
-        "decoder.layers.1.self_attn.probs": "the causal mask",
-        "decoder.embed": "shifted right",
-    },
-}
-
-
-@pytest.mark.parametrize(
-    ("architecture", "distinct"), [("gpt2", 8), ("llama", 8), ("bert", 9), ("bart", 13)]
-)
-def test_every_station_has_its_likely_cause(rng, architecture, distinct):
-    texts = [np.array([3, 1, 4])] * (2 if architecture == "bart" else 1)
-    stations = collect_stations(MODELS[architecture](rng), *texts, gradients=True)
-    names = [name for name in stations if name not in INPUTS and not name.startswith(GRAD)]
-    causes = {name: likely_cause(architecture, name) for name in names}
-    assert len({*causes.values()}) == distinct  # the layers of a stack have the same
-    for name, word in CAUSES[architecture].items():
-        assert word in causes[name]
 
 
 def test_the_table_fits_in_100_columns_and_stands_straight(folder, dumped):
     edited(dumped, **{"h.1.mlp": np.full((5, 12), -123.4, np.float32)})
     out = run("--model", folder, "--against", dumped, "--gradients")[1]
     tables = [block.split("\n") for block in out.split("\n\n") if "max |Δ|" in block]
-    assert [len(table) for table in tables] == [13, 29]
+    assert [len(table) for table in tables] == [31, 30, 29]
     for head, *rows in tables:
         assert max(map(len, [head, *rows])) <= 100
         ends = head.index("npgpt") + len("npgpt")
@@ -88,15 +38,13 @@ def test_a_fault_is_named_with_its_likely_cause(folder, dumped):
     (line,) = [line for line in out.split("\n") if line.startswith("h.1.mlp ")]
     assert line.split()[4:6] == ["(3,", "7)"]
     assert line.endswith("BEYOND")
-    assert (
-        "first station beyond tolerance: h.1.mlp; h.1.attn before it is ok\n  made by: ln_2" in out
-    )
+    assert "wrong: h.1.mlp; h.1.mlp.act before it is ok\n  made by: mlp.c_proj\n" in out
 
 
 def test_the_first_station_of_all_has_none_before_it(folder, dumped):
     edited(dumped, embed=np.zeros((5, 12), np.float32))
     out = run("--model", folder, "--against", dumped)[1]
-    assert "first station beyond tolerance: embed\n" in out
+    assert "wrong: embed\n  made by: wte[id] + wpe[position]\n" in out
 
 
 @pytest.mark.filterwarnings("default")
@@ -110,7 +58,7 @@ def test_nan_on_both_sides_is_no_agreement(tmp_path):
     for tolerance in ((), ("--tolerance", "1e9")):
         code, out, _ = run(*arguments, "--against", dump, "--json", *tolerance)
         found = json.loads(out)
-        assert (code, found["first_beyond"]) == (1, "h.1.mlp")
+        assert (code, found["first_beyond"]) == (1, "h.1.ln_2")
         assert {row["verdict"] for row in found["gradients"]} == {"NaN/inf"}
         assert (found["logits"]["agreeing"], found["logits"]["parting"]) == (0, 0)
         assert found["logits"]["kl_max"] is None
@@ -140,16 +88,56 @@ def test_what_one_side_lacks_is_listed(folder, dumped):
     assert found["logits"] is None
 
 
+def test_names_that_differ_in_a_number_are_one_pattern():
+    names = [f"h.{n}.attn" for n in range(12)] + ["h.3.mlp", "h.5.mlp", "h.6.mlp", "ln_f"]
+    assert patterns(names) == "h.0–11.attn, h.3.mlp, h.5–6.mlp, ln_f"
+    assert patterns(f"layers.{n}" for n in (1, 2)) == "layers.1–2"
+    assert patterns([]) == ""
+    assert shown([*"abcdefghij"], most=3) == "a, b, c and 7 more"
+
+
+def test_the_verdict_stands_first_and_last(folder, dumped):
+    out = run("--model", folder, "--against", dumped, "--gradients")[1]
+    said = "verdict: all 30 stations, 29 station gradients and 28 parameter gradients are within "
+    said += "tolerance"
+    assert out.split("\n")[0] == out.split("\n")[-2] == said
+    edited(dumped, **{"h.1": np.zeros((5, 12), np.float32)})
+    out = run("--model", folder, "--against", dumped)[1]
+    said = "verdict: beyond tolerance: first h.1; 1 of 29 stations"
+    assert out.split("\n")[0] == out.split("\n")[-2] == said
+    found = json.loads(run("--model", folder, "--against", dumped, "--json")[1])
+    assert found["verdict"] == said
+    assert [where["station"] for where in found["findings"]] == ["h.1"]
+
+
+@pytest.mark.parametrize("architecture", MODELS)
+def test_no_line_is_longer_than_the_screen(architecture):
+    """Whatever is wrong, and however long the names are."""
+    for local in (False, True):
+        for kept in (1, 5):
+            dumped = port(architecture, "float32", {"logits": scaled, "loss": scaled})
+            dumped = {n: 1.1 * a for n, a in [*dumped.items()][::kept] if "ids" not in n}
+            found = compared(architecture, "float32", dumped, local=local)
+            lines = as_text(found, lambda _: None).split("\n")
+            assert max(map(len, lines)) <= 100
+
+
+def test_the_same_fault_in_each_layer_is_said_once():
+    dumped = port("gpt2", "float32", {f"h.{n}.mlp.act": scaled for n in range(2)})
+    text = as_text(compared("gpt2", "float32", dumped, local=True), lambda _: None)
+    assert text.count("wrong: ") == 1
+    assert "  made by: the activation function\n  likewise: h.1.mlp.act\n" in text
+
+
 def test_gradients_alone(folder, dumped):
     arrays = {n: a for n, a in read_tensors(dumped).items() if n.startswith(("grad.", "ids"))}
     arrays["grad.h.1.ln_2.bias"] *= 1.01
     write_tensors(dumped, arrays)
     code, out, _ = run("--model", folder, "--against", dumped, "--gradients")
     assert code == 1
-    assert "stations" not in out
-    (table,) = [block.split("\n") for block in out.split("\n\n") if "max |Δ|" in block]
+    _, table = [block.split("\n") for block in out.split("\n\n") if "max |Δ|" in block]
     assert table[1].startswith("h.1.ln_2.bias ")
-    assert "as the backward pass goes: grad.h.1.ln_2.bias\n" in out
+    assert "wrong: grad.h.1.ln_2.bias; grad.h.1.ln_2 before it is ok\n" in out
 
 
 def test_json_is_everything_in_one_object(folder, dumped):
@@ -157,7 +145,7 @@ def test_json_is_everything_in_one_object(folder, dumped):
     found = json.loads(out)
     assert (code, err, found["within_tolerance"], found["first_beyond"]) == (0, "", True, None)
     assert found["ids"] == [*b"hello"]
-    assert (len(found["stations"]), len(found["gradients"])) == (12, 28)
+    assert [len(found[part]) for part in ("stations", "arriving", "gradients")] == [30, 29, 28]
     assert found["stations"][0]["station"] == "embed"
     assert found["logits"]["agreeing"] == 5
     assert len(found["logits"]["ours"]) == 5

