@@ -18,6 +18,7 @@ from any_model import Opened, labels, open_model, options, word_position
 from ch07_heatmap import chosen_heads, panels, weight_tables
 from draw_attention import heads, scaling
 from draw_blocks import gelu, residual
+from draw_couplets import couplets
 from draw_input import rope, words
 from draw_parameters import parameters
 from draw_steps import six_steps
@@ -71,6 +72,7 @@ def pictures(opened: Opened, text: str) -> dict[str, Picture]:
         "heads": Picture(
             "7.1", f"two heads of {name}", f"{name} 的两个头", of(striking_heads, opened, text)
         ),
+        "couplets": Picture("7.1", "a head that knows couplets", "一个懂对仗的头", couplets),
         "six_steps": Picture("7.3", "six steps, and back", "六步手算，再倒着走一遍", six_steps),
         "scaling": Picture("7.4", "why √d", "为什么除以 √d", scaling),
         "gelu": Picture("8.1", "GELU and ReLU", "GELU 与 ReLU", gelu),
