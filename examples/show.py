@@ -8,6 +8,7 @@ Ctrl-C, and speaks Chinese or English: `--lang zh` or `--lang en`, otherwise as 
 from __future__ import annotations
 
 import argparse
+import importlib
 import locale
 import os
 import re
@@ -19,6 +20,9 @@ from typing import Any
 import numpy as np
 
 from npgpt.cli import EXIT_INTERRUPTED, left, reader_has_gone, width
+
+# Now, before anything is printed: a Ctrl-C while it is being set up is swallowed by Cython.
+importlib.import_module("numpy.random")
 
 WIDTH = 98
 CHAPTERS = "〇一二三四五六七八九十"
