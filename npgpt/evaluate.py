@@ -64,7 +64,11 @@ def main(argv: Sequence[str]) -> int:
     texts = {}
     for path in (file for name in args.files for file in text_files(name)):
         text = read_text(path)
-        ids, size = tokenizer.encode(text), len(text.encode("utf-8"))
+        ids = tokenizer.encode(text, allowed_special="all" if args.special else frozenset())
+        size = len(text.encode("utf-8"))
+        if args.special:  # such a token is predicted, too, but stands for no text
+            special = [len(tokenizer.bytes_of[i]) for i in ids if i in tokenizer.special_ids]
+            size -= sum(special)
         size -= 0 if start or given else len(tokenizer.decode_bytes(ids[:1]))
         texts[str(path)] = (np.array(start + ids), size)
     warn_of_unknown(np.concatenate([ids for ids, _ in texts.values()]), tokenizer)
@@ -205,6 +209,7 @@ def _parser() -> argparse.ArgumentParser:
     cli.add_model(parser)
     add("--context", type=int, metavar="N", help="length of a window (default: all it can read)")
     add("--stride", type=int, metavar="N", help="new predictions per window (half the context)")
+    add("--special", action="store_true", help="<|endoftext|> in a text is the token, not text")
     add("--against-hf", action="store_true", help="the same through transformers, side by side")
     add("--json", action="store_true", help="one JSON object")
     return parser

@@ -69,6 +69,17 @@ def test_batches_of_windows_change_nothing(model, rng, monkeypatch):
         assert sliding_nats(gpt2, ids, 8, 5) == pytest.approx(wanted, rel=1e-13)
 
 
+def test_an_end_of_text_is_a_token_without_bytes_if_asked_for(model, tmp_path, capsys):
+    text = tmp_path / "two.txt"
+    text.write_text("one<|endoftext|>two<|endoftext|>", encoding="utf-8")
+    row = measure(capsys, "--model", model, "--special", text)["npgpt"]["files"][str(text)]
+    assert (row["tokens"], row["bytes"]) == (8, 6)
+    gpt2, ids = npgpt.from_pretrained(model), [256, *b"one", 256, *b"two", 256]
+    assert row["nats"] == pytest.approx(nats_one_by_one(gpt2, ids, gpt2.context, 1), rel=1e-5)
+    row = measure(capsys, "--model", model, text)["npgpt"]["files"][str(text)]
+    assert row["tokens"] == row["bytes"] == 32
+
+
 def test_the_command_counts_every_byte_after_end_of_text(model, tmp_path, capsys):
     texts = [write_story(tmp_path, size, f"{size}.txt") for size in (40, 90)]
     result = measure(capsys, "--model", model, "--context", 16, "--stride", 4, *texts)
