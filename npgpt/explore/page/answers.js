@@ -12,7 +12,7 @@ views.answers = {
   draw(figure) {
     const ids = [...at(DATA.answers.ids, state.p)];
     const rows = ids.flatMap((id, i) => (state.back ? this.slope(id, i) : this.chance(id, i)));
-    figure.replaceChildren(drawing(ids.length * 20 + 4, t("answersLead", { token: columnText(state.p) }), rows), ...(state.back ? [legend()] : []), this.pick(ids));
+    figure.replaceChildren(drawing(ids.length * 20 + 4, t("answersLead", { token: columnText(state.p) }), rows), legend(), this.pick(ids));
   },
   name(id, i) {
     const { target, foil } = pair();
@@ -24,7 +24,7 @@ views.answers = {
     const right = id === targetAt(state.p) && state.p < SCORED;
     return [
       this.name(id, i), bar(columns.gutter, columns.gutter + p * per, i * 20 + 4, 12, id === pair().target ? "ink" : "forward"),
-      words(columns.gutter + p * per + 6, i * 20 + 14, percent(p) + (right ? `  ${t("trueNext")}` : ""), "", { style: "white-space:pre" }),
+      words(columns.gutter + p * per + 6, i * 20 + 14, percent(p) + (right ? `  ${columns.wide ? t("trueNext") : "✓"}` : ""), "", { style: "white-space:pre" }),
     ];
   },
   slope(id, i) {

@@ -1,6 +1,7 @@
 // A token is a column: it has one x on the whole page. Of a long text, columns are folded.
 
-const NARROWEST = 26;
+const NARROWEST = 26; // a column of a text that fits
+const FOLDED = 46; // and where it does not, there is room for words
 const columns = { width: 768, gutter: 108, step: 60, shown: [], wide: true };
 
 /** Read the width of the page and decide which tokens have a column. */
@@ -10,8 +11,9 @@ function layColumns() {
   columns.wide = columns.width >= 560;
   columns.gutter = columns.wide ? 108 : 72;
   const room = columns.width - columns.gutter;
-  const fit = Math.max(5, Math.floor(room / NARROWEST));
-  columns.shown = T <= fit ? upTo(T).map((token) => ({ token })) : folded(fit);
+  const fits = T <= room / NARROWEST;
+  const narrowest = columns.wide ? FOLDED : NARROWEST;
+  columns.shown = fits ? upTo(T).map((token) => ({ token })) : folded(Math.max(5, Math.floor(room / narrowest)));
   columns.step = Math.min(60, Math.floor(room / columns.shown.length));
   columns.of = new Map(columns.shown.map((column, i) => [column.token, i]));
 }

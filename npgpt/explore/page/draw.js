@@ -7,7 +7,7 @@ function make(namespace, tag, attributes, children) {
     if (name.startsWith("on")) element.addEventListener(name.slice(2), value);
     else element.setAttribute(name, value === true ? "" : value);
   }
-  element.append(...children.flat(2).filter((child) => child !== null && child !== undefined));
+  element.append(...children.flat(Infinity).filter((child) => child !== null && child !== undefined));
   return element;
 }
 const h = (tag, attributes, ...children) => make(null, tag, attributes, children);
@@ -71,10 +71,11 @@ function bar(x0, x1, y, height, kind) {
 }
 const gradientKind = (value) => (value > 0 ? "raises" : "lowers");
 
-function legend() {
-  return h("p", { class: "legend" },
-    h("span", { class: "key raises" }), t("raises"), " ",
-    h("span", { class: "key lowers" }), t("lowers"), " ", t("area"));
+/** What marks mean. Forward, it keeps its room unseen, so that turning back moves nothing. */
+function legend(...more) {
+  const one = (kind, text) => h("span", {}, h("span", { class: `key ${kind}` }), " ", text);
+  return h("p", { class: state.back ? "legend" : "legend unseen", "aria-hidden": String(!state.back) },
+    one("raises", t("raises")), one("lowers", t("lowers")), h("span", {}, t("area")), ...more);
 }
 
 const chip = (text) => h("code", { class: "chip" }, tokenText(text.replace(/^␣(?=.)/, "")));

@@ -73,7 +73,7 @@ const CHINESE_DIGITS = "〇一二三四五六七八九十";
 function count(n) {
   const words = "no one two three four five six seven eight nine ten eleven twelve".split(" ");
   if (state.lang === "zh") {
-    return n <= 10 ? CHINESE_DIGITS[n] : n < 20 ? `十${CHINESE_DIGITS[n - 10]}` : String(n);
+    return n <= 10 ? CHINESE_DIGITS[n] : n < 20 ? `十${CHINESE_DIGITS[n - 10]}` : `${n} `;
   }
   return words[n] ?? String(n);
 }

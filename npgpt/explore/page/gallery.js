@@ -62,7 +62,8 @@ views.gallery = {
     const chosen = head === state.head;
     const star = DATA.stars[state.p];
     const isStar = star && star.layer * H + star.head === head && star.weight >= 0.3;
-    const job = isStar ? `${columnText(state.p, 6)} → ${columnText(star.key, 6)}` : jobText(DATA.heads[head]);
+    const most = Math.floor((pitch - 56) / 12);
+    const job = isStar ? `${columnText(state.p, most)} → ${columnText(star.key, most)}` : jobText(DATA.heads[head]);
     const text = s("text", { x, y: y - 5, class: "small" }, s("tspan", { class: chosen ? "bold" : "" }, address(head)),
       pitch >= 84 ? s("tspan", { class: "soft tiny", dx: 4 }, job) : null);
     return [

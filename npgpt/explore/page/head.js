@@ -90,6 +90,7 @@ views.head = {
     return [
       rect(columns.gutter, y, wide, high, "frame"),
       rect(x + 1.5, y + 1.5, columns.step - 3, high - 3, "chosen"),
+      rect(x + 3.5, y + 3.5, columns.step - 7, high - 7, "halo"),
     ];
   },
   /** The chosen number large, in the corner that the mask leaves empty. */
@@ -99,7 +100,7 @@ views.head = {
     if (place === null || columns.shown.length < 6) return null;
     const value = shown.value(i, j);
     const text = shown.drawn === "weight" ? fixed(value, 3) : shown.drawn === "mark" ? inPower(value, sizes.power) : digits(value, 3);
-    const below = shown.drawn === "mark" ? `${tenTo(sizes.power)} nat${state.step === 5 ? ` · ${t("perUnit")}` : ""}`
+    const below = shown.drawn === "mark" ? `${tenTo(sizes.power)} ${state.step === 5 ? t("perUnit") : "nat"}`
       : shown.drawn === "weight" ? `${t("movesThere")} ${digits(movedFrom(state.head, i, j), 3)}` : "";
     const large = s("g", { class: "reading" },
       words(place, 12, `${columnText(i)} → ${columnText(j)}`, "token end"),
@@ -122,7 +123,7 @@ views.head = {
   legend(shown, sizes) {
     if (shown.drawn === "mark") {
       const power = h("span", {}, t("times", { power: tenTo(sizes.power) }));
-      return h("p", { class: "legend" }, [...legend().childNodes], power);
+      return legend(power);
     }
     const grey = shown.drawn === "grey";
     const stops = upTo(7).map((i) => `${css(shade((i / 6) ** (grey ? 1 : 2), grey))} ${(100 * i) / 6}%`);

@@ -24,7 +24,7 @@ views.lens = {
     figure.replaceChildren(opener,
       h("p", { class: "caption" }, say(back ? "lensBack" : "lensTitle"), back ? scale : ""),
       drawing(ROWS.length * height + 2, t("gridFold"), nodes),
-      ...(back ? [legend()] : []));
+      legend());
   },
   guess(r, y, place, token, height) {
     const [id, p] = [at(DATA.stream.ids, r, token, 0), at(DATA.stream.p, r, token, 0)];

@@ -17,13 +17,7 @@ const PYTHON = {
       ? [`(back["${name}"] * seen["${name}"])[${state.p}].sum()`, at(DATA.stream.slope, chosenRow(), state.p)]
       : [`norm(seen["${name}"][${state.p}])`, at(DATA.stream.added, chosenRow(), state.p)];
   },
-  attention() {
-    const { head, p, key, back, step } = state;
-    const scores = back ? step <= 4 : step <= 4;
-    const value = table((back ? "d" : "") + (scores ? "scores" : "probs"), head)?.(p, key);
-    const name = station(layerOf(head), `${ATTN}.${scores ? "scores" : "probs"}`);
-    return [`${back ? "back" : "seen"}["${name}"][${head % H}, ${p}, ${key}]`, value];
-  },
+  attention: attentionPython,
   neurons() {
     const n = at(DATA.neurons.at, state.p, state.neuron);
     const [layer, number] = [at(DATA.neurons.layer, n), at(DATA.neurons.number, n)];
@@ -48,6 +42,27 @@ const PYTHON = {
   },
 };
 
+/** The number of the chosen cell at the chosen step. */
+function attentionPython() {
+  const { head, p, key, back, step } = state;
+  const seen = (part, way = "seen") => `${way}["${station(layerOf(head), `${ATTN}.${part}`)}"]`;
+  const shared = Math.floor((head % H) / G); // the head of k and v
+  const cell = `[${head % H}, ${p}, ${key}]`;
+  const q = vector(back ? "dq" : "q", head, p);
+  if (step === 1) return [`norm(${seen("q", back ? "back" : "seen")}[${head % H}, ${p}])`, q ? Math.hypot(...q) : undefined];
+  const value = table("probs", head) ? stepTable(step, back, head).value(p, key) : undefined;
+  if (back) {
+    const divided = step === 2 ? ` / ${digits(divisorOf(head), 8)}` : "";
+    if (step === 6) return [`${seen("probs")}${cell} * ${seen("probs", "back")}${cell}`, value];
+    return [seen(step === 5 ? "probs" : "scores", "back") + cell + divided, value];
+  }
+  if (step === 2) return [`${seen("q")}[${head % H}, ${p}] @ ${seen("k")}[${shared}, ${key}]`, value];
+  if (step < 6) return [seen(step === 5 ? "probs" : "scores") + cell, value];
+  const rows = `[${(head % H) * d_h}:${((head % H) + 1) * d_h}]`;
+  const W_O = `model.params["${station(layerOf(head), `${ATTN}.${LLAMA ? "o_proj" : "c_proj"}.weight`)}"]${rows}`;
+  return [`${seen("probs")}${cell} * norm(${seen("v")}[${shared}, ${key}] @ ${W_O})`, value];
+}
+
 const SETUP = () => `import numpy as np, npgpt
 from npgpt.ops.softmax import softmax_forward
 model = npgpt.from_pretrained(${JSON.stringify(DATA.model)})
@@ -67,6 +82,9 @@ function python(name) {
   return h("pre", { class: "python", "data-python": name }, code + shown);
 }
 
+/** A dotted name that may be broken behind its dots and underscores. */
+const breakable = (name) => name.split(/(?<=[._])/).flatMap((part) => [part, h("wbr", {})]);
+
 /** All of it for a chapter. */
 function margin(chapter) {
   const way = state.back ? "back" : "forward";
@@ -75,7 +93,7 @@ function margin(chapter) {
   const notes = { answers: state.back ? t("beforeN", { n: SCORED }) : t("fixedScale") };
   return [
     h("div", { class: "math" }, FORMULAS[chapter][way].map((text) => h("div", {}, math(text)))),
-    h("p", { class: "source" }, source.endsWith("_") ? source + (state.back ? "backward" : "forward") : source),
+    h("p", { class: "source" }, breakable(source.endsWith("_") ? source + (state.back ? "backward" : "forward") : source)),
     h("p", {}, t("article", { section })),
     python(chapter),
     notes[chapter] ? h("p", {}, notes[chapter]) : null,

@@ -15,7 +15,7 @@ views.neurons = {
     const nodes = list.flatMap((n, i) => this.row(n, i, i * high + 4, most, low));
     const more = t("moreNeurons", { n: all - AT_FIRST, all: (L * F).toLocaleString("en") });
     figure.replaceChildren(drawing(count_ * high, t("neuronsTitle", { token: columnText(state.p) }), nodes),
-      ...(state.back ? [legend()] : []), ...(all > AT_FIRST ? [fold("grid8", more)] : []));
+      legend(), ...(all > AT_FIRST ? [fold("grid8", more)] : []));
   },
   row(n, i, y, most, low) {
     const name = `${at(DATA.neurons.layer, n)}·N${at(DATA.neurons.number, n)}`;
@@ -39,6 +39,7 @@ views.neurons = {
     const height = (24 * Math.abs(value)) / most;
     const wide = Math.min(36, columns.step - 4);
     const x = middle(place) - wide / 2;
+    if (height < 0.8) return null;
     if (value < 0) return rect(x + 0.6, base + 0.6, wide - 1.2, Math.max(0.4, height - 1.2), "hollow");
     return rect(x, base - height, wide, Math.max(0.5, height), token === state.p ? "ink" : "forward");
   },

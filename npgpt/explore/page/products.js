@@ -94,8 +94,9 @@ function productBars() {
   const most = largest(all) || 1;
   const score = table("scores", head)(p, key) * divisorOf(head);
   const y = 46;
-  return [drawing(86, t("products", { n: all.length, x: fixed(score, 2) }), [
-    words(0, y, t("products", { n: all.length, x: fixed(score, 2) }).slice(0, columns.wide ? 99 : 12), "soft small"),
+  const said = [t("products", { n: all.length }), t("sumTo", { x: fixed(score, 2) })];
+  return [drawing(86, said.join(" "), [
+    said.map((text, i) => words(0, y - 4 + 16 * i, text, "soft small")),
     ...barRow(all, y, 34, most, false), line(columns.gutter, y, columns.width, y, "thin"),
     words(columns.width, 12, `${fixed(plus, 2)} − ${fixed(-less, 2)} = ${fixed(score, 2)}`, "soft end small"),
   ])];

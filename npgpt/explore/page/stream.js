@@ -20,8 +20,8 @@ views.stream = {
       if (r % 2 === 0 && r > 0 && r < ROWS.length - 1) nodes.push(line(0, y + height, W, y + height));
       nodes.push(rect(0, y, W, height, "hit", { "data-row": r, onclick: () => this.choose(r) }));
     }
-    if (!state.back) nodes.push(this.steps(top, height, scale));
-    figure.replaceChildren(drawing(top + ROWS.length * height + 4, t(state.back ? "alongGradient" : "sizes"), nodes), ...(state.back ? [legend()] : []));
+    if (!state.back && columns.wide) nodes.push(this.steps(top, height, scale));
+    figure.replaceChildren(drawing(top + ROWS.length * height + 4, t(state.back ? "alongGradient" : "sizes"), nodes), legend());
   },
   choose(r) {
     const attention = r > 0 && r % 2 === 1;
@@ -30,7 +30,7 @@ views.stream = {
   heads(room) {
     const { p, back } = state;
     const power = powerFor(ROWS.map((_, r) => at(DATA.stream.slope, r, p)));
-    const left = back ? `${t("alongGradient")}${unit(power)}` : t("sizes");
+    const left = back ? `${t("alongGradient")}${unit(power)}` : t(columns.wide ? "sizes" : "sizeOnly");
     if (!columns.wide) return [words(room.bars, 12, left, "soft small")];
     return [
       words(room.bars, 12, left, "soft"), words(room.guesses, 12, t("lensSays"), "soft"),

@@ -1,21 +1,21 @@
 // The strip that stays in sight: one column a token, and the switch that turns the page over.
 
-function tokenButton(t_, place) {
+function tokenButton(token, place) {
   const size = columns.step >= 40 ? 13 : 11;
   const most = columns.wide ? Math.max(2, Math.floor((columns.step - 2) / (size * 0.6))) : 9;
-  const text = columnText(t_, 99);
+  const text = columnText(token, 99);
   const fits = monoWidth(text, 10) <= columns.step - 1 || !columns.wide;
-  const shown = fits ? text : columnText(t_, most);
+  const shown = fits ? text : columnText(token, most);
   const fontSize = columns.wide ? Math.min(size, Math.max(10, (size * (columns.step - 2)) / monoWidth(shown, size))) : 13;
-  const looked = state.key === t_ && state.p !== t_;
+  const looked = state.key === token && state.p !== token;
   return h("button", {
-    type: "button", style: `left:${edge(place)}px;width:${columns.step}px`, "data-token": t_,
-    class: [looked && "looked", DATA.tokens[t_].part && "part"].filter(Boolean).join(" "),
-    "aria-pressed": String(t_ === state.p), "aria-label": t("followOne", { t: String(t_), token: columnText(t_) }),
-    tabindex: t_ === state.p ? 0 : -1, title: text,
-    onclick: () => set({ p: t_ }),
-    onpointerenter: () => hint(null, t_), onpointerleave: () => hint(null, null),
-  }, h("span", { style: `font-size:${fontSize}px` }, shown), h("small", {}, String(t_)));
+    type: "button", style: `left:${edge(place)}px;width:${columns.step}px`, "data-token": token,
+    class: [looked && "looked", DATA.tokens[token].part && "part"].filter(Boolean).join(" "),
+    "aria-pressed": String(token === state.p), "aria-label": t("followOne", { t: String(token), token: columnText(token) }),
+    tabindex: token === state.p ? 0 : -1, title: text,
+    onclick: () => set({ p: token }),
+    onpointerenter: () => hint(null, token), onpointerleave: () => hint(null, null),
+  }, h("span", { style: `font-size:${fontSize}px` }, shown), h("small", {}, String(token)));
 }
 
 function gapBox(column, place) {

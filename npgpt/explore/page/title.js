@@ -1,6 +1,6 @@
 // The head of the page: the text, facts in one line, three findings whose links lead to the cell.
 
-function bar() {
+function tools() {
   const language = (lang, name, code) =>
     h("button", { type: "button", lang: code, "aria-pressed": String(state.lang === lang), onclick: () => set({ lang }) }, name);
   return h("div", { class: "bar" },
@@ -16,9 +16,12 @@ function bar() {
 function titleText() {
   const long = DATA.text.length > 90 || isFolded();
   if (!isFolded()) return h("h1", { class: long ? "long" : null }, DATA.text || DATA.tokens.map((x) => x.label).join(" "));
-  const tokens = DATA.tokens.map((token, i) =>
-    h("button", { type: "button", tabindex: i === state.p ? 0 : -1, "aria-pressed": String(i === state.p), onclick: () => set({ p: i }) },
-      token.part ? token.label : token.label.replace(/␣/g, " ").replace(/⏎/g, " / ")));
+  const inside = new Map(DATA.characters.flatMap(({ first, last, text }) => upTo(last - first + 1).map((i) => [first + i, i ? "" : text])));
+  const tokens = DATA.tokens.map((token, i) => {
+    const text = inside.get(i) ?? token.label.replace(/␣/g, " ").replace(/⏎/g, " / ");
+    const follow = { type: "button", "aria-pressed": String(i === state.p), onclick: () => set({ p: i }) };
+    return text ? h("button", follow, text) : null; // the first of a character's tokens stands for all
+  });
   return h("h1", { class: "long" }, tokens);
 }
 
@@ -51,11 +54,15 @@ function findings() {
   const loud = DATA.mlps.reduce((best, mlp, n) => (Math.abs(mlp.change) > Math.abs(DATA.mlps[best].change) ? n : best), 0);
   const mlp = DATA.mlps[loud].change;
   const mlpSize = t(mlp < 0 ? "itFalls" : "itRises", { x: digits(Math.abs(mlp), 2) });
-  found.push(...say("withoutMlp", { layer: String(loud), change: goTo(mlpSize, "silent", {}) }), state.lang === "zh" ? "。" : ".");
+  found.push(...say("withoutMlp", { layer: String(loud), change: goTo(mlpSize, "silent", {}) }));
   return h("p", { class: "findings" }, found);
 }
 
-const link = (content, onclick) => h("button", { type: "button", class: "link", onclick }, content);
+/** A link inside the page; an anchor, because a button's text does not break like text. */
+function link(content, onclick) {
+  const go = (event) => (event.preventDefault(), onclick());
+  return h("a", { href: "#chapters", onclick: go }, content);
+}
 
 /** Go to a figure, with something chosen in it. */
 function show(view, changes) {
@@ -74,7 +81,7 @@ views.title = {
       blocks: String(L), heads: String(H), d: String(DATA.sizes.d), tokens: String(T), loss: fixed(DATA.loss, 3),
     });
     box.replaceChildren(
-      bar(), titleText(), h("p", { class: "facts" }, facts), findings(),
+      tools(), titleText(), h("p", { class: "facts" }, facts), findings(),
       isFolded() ? h("p", { class: "note" }, t("folding")) : "");
   },
 };

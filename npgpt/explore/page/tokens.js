@@ -17,11 +17,11 @@ views.tokens = {
       if (state.back) nodes.push(...this.slope(x, slopes[token], most, power, token));
       else nodes.push(...this.loss(x, base, token, most));
     }
-    nodes.push(words(0, state.back ? 78 : base - 4, t(state.back ? "saliency" : "nextLoss"), "soft"));
-    if (state.back && power) nodes.push(words(0, 94, t("times", { power: tenTo(power) }), "faint small"));
+    nodes.push(words(0, state.back ? 78 : base - 4, t(state.back ? "saliency" : columns.wide ? "nextLoss" : "lossShort"), "soft"));
+    if (state.back && power) nodes.push(words(0, 94, columns.wide ? t("times", { power: tenTo(power) }) : `· ${tenTo(power)}`, "soft small"));
     nodes.push(line(G_, state.back ? 74 : base, edge(columns.shown.length), state.back ? 74 : base, "axis"));
     const said = state.back ? t("saliency") : t("nextLoss");
-    figure.replaceChildren(drawing(base + 4, said, nodes), ...(state.back ? [legend()] : []), fold("more", t("bytes")), ...(state.more ? [bytesTable()] : []));
+    figure.replaceChildren(drawing(base + 4, said, nodes), legend(), fold("more", t("bytes")), ...(state.more ? [bytesTable()] : []));
   },
   loss(x, base, token, most) {
     const wide = Math.min(22, columns.step - 6);
