@@ -6,6 +6,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from npgpt.models.causal import check_positions
 from npgpt.models.common import Params
 from npgpt.models.gpt2.model import GPT2
 from npgpt.models.llama.model import Llama
@@ -51,12 +52,15 @@ class BothWays(NamedTuple):
 
 
 def there_and_back(model: GPT2 | Llama, ids: list[int]) -> BothWays:
-    """Run both passes; ValueError for a text of fewer than two tokens and what `forward` refuses."""
+    """Run both passes; ValueError for fewer than two tokens and for what `forward` refuses."""
     if len(ids) < 2:
         raise ValueError("a page needs at least two tokens: the loss is that of a next one.")
+    check_positions(np.arange(len(ids)), model.context)  # beyond it a Llama turns on, untrained
     seen = lens.observe(model, ids)
     logits, targets = seen.stations["logits"], np.array(ids[1:])
     loss, saved = cross_entropy_forward(logits[:-1], targets)
+    if not np.isfinite(loss):
+        raise ValueError(f"the mean loss of this text is {loss}: there is no page to make of it.")
     dlogits = np.zeros_like(logits)
     dlogits[:-1] = cross_entropy_backward(1.0, saved)
     back: dict[str, np.ndarray] = {}

@@ -85,14 +85,22 @@ def _start(both: BothWays, wishes: Wishes) -> dict[str, Any]:
         position = max(found, default=(0, T - 2))[1]
     elif not 0 <= position < T:
         raise ValueError(f"there is no position {position}: the text has {T} tokens, from 0.")
+    V = both.seen.stations["logits"].shape[-1]
+    for token in (wishes.target, wishes.foil):
+        if token is not None and not 0 <= token < V:
+            raise ValueError(f"there is no token {token}; the model has {V} ids, from 0.")
     return {"position": position, "target": wishes.target, "foil": wishes.foil}
 
 
 def _sizes(both: BothWays) -> dict[str, Any]:
     model, view = both.model, both.view
     T, d = both.seen.stations["embed"].shape
-    divisor = {} if isinstance(model, Llama) else {"by_layer": model.config.attention_divisor}
     d_h = both.in_heads(f"{both.attn(0)}.context").shape[-1]
+    if isinstance(model, Llama):
+        activation, divisors = model.config.hidden_act, [d_h**0.5] * view.n_layer
+    else:
+        activation = model.config.activation_function
+        divisors = [model.config.attention_divisor(n) for n in range(view.n_layer)]
     return {
         "kind": "llama" if isinstance(model, Llama) else "gpt2",
         "sizes": {
@@ -105,8 +113,8 @@ def _sizes(both: BothWays) -> dict[str, Any]:
             "F": view.ffn_width,
             "V": both.seen.stations["logits"].shape[-1],
         },
-        "divisors": [float(divisor.get("by_layer", lambda _: d_h**0.5)(n)) for n in range(view.n_layer)],
-        "activation": model.config.hidden_act if isinstance(model, Llama) else model.config.activation_function,
+        "divisors": divisors,
+        "activation": activation,
         "table": model.TABLE,
         "lm_head": model.head,
     }

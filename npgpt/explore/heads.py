@@ -50,12 +50,13 @@ def job(probs: np.ndarray, ids: list[int]) -> dict[str, Any]:
 
     "back" looks a fixed number of tokens back, "first" at the first token, "same" at itself or an
     earlier token with the same id; "spread" has nearly the entropy of equal weights. The first
-    two rows say nothing: there, one back is the first.
+    two rows say nothing, as one back is the first there.
     """
     T = len(ids)
     rows = np.arange(min(2, T - 1), T)
-    back = {n: float(_mean(probs[rows[rows > n], rows[rows > n] - n])) for n in range(1, T - 1)}
-    offset = max(back, key=lambda n: back[n] * (T - n) / T, default=1)
+    keys = {n: np.arange(1, T - n) for n in range(1, T - 1)}  # the first has a job of its own
+    back = {n: float(probs[k + n, k].sum()) / len(rows) for n, k in keys.items()}
+    offset = max(back, key=lambda n: back[n], default=1)
     tokens = np.array(ids)
     same = float(_mean((probs * (tokens[:, None] == tokens)).sum(axis=1)[rows]))
     first = float(_mean(probs[rows, 0]))

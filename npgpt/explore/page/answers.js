@@ -12,24 +12,52 @@ views.answers = {
   draw(figure) {
     const ids = [...at(DATA.answers.ids, state.p)];
     const rows = ids.flatMap((id, i) => (state.back ? this.slope(id, i) : this.chance(id, i)));
-    figure.replaceChildren(drawing(ids.length * 20 + 4, t("answersLead", { token: columnText(state.p) }), rows), legend(), this.pick(ids));
+    figure.replaceChildren(
+      drawing(ids.length * 20 + 4, t("answersLead", { token: columnText(state.p) }), rows),
+      legend(),
+      this.pick(ids),
+    );
   },
   name(id, i) {
     const { target, foil } = pair();
-    return words(0, i * 20 + 14, tokenText(label(id), columns.wide ? 13 : 9), `token ${id === target ? "bold" : ""} ${id === target || id === foil ? "" : "soft"}`);
+    return words(
+      0,
+      i * 20 + 14,
+      tokenText(label(id), columns.wide ? 13 : 9),
+      `token ${id === target ? "bold" : ""} ${id === target || id === foil ? "" : "soft"}`,
+    );
   },
   chance(id, i) {
     const p = at(DATA.answers.p, state.p, i);
-    const per = (columns.width - columns.gutter - (columns.wide ? 170 : 120)) / at(DATA.answers.p, state.p, 0);
+    const per =
+      (columns.width - columns.gutter - (columns.wide ? 170 : 120)) /
+      at(DATA.answers.p, state.p, 0);
     const right = id === targetAt(state.p) && state.p < SCORED;
     return [
-      this.name(id, i), bar(columns.gutter, columns.gutter + p * per, i * 20 + 4, 12, id === pair().target ? "ink" : "forward"),
-      words(columns.gutter + p * per + 6, i * 20 + 14, percent(p) + (right ? `  ${columns.wide ? t("trueNext") : "✓"}` : ""), "", { style: "white-space:pre" }),
+      this.name(id, i),
+      bar(
+        columns.gutter,
+        columns.gutter + p * per,
+        i * 20 + 4,
+        12,
+        id === pair().target ? "ink" : "forward",
+      ),
+      words(
+        columns.gutter + p * per + 6,
+        i * 20 + 14,
+        percent(p) + (right ? `  ${columns.wide ? t("trueNext") : "✓"}` : ""),
+        "",
+        { style: "white-space:pre" },
+      ),
     ];
   },
   slope(id, i) {
     const value = slopeOf(id);
-    if (state.p >= SCORED) return [this.name(id, i), words(columns.gutter, i * 20 + 14, i ? "" : t("notScored"), "soft")];
+    if (state.p >= SCORED)
+      return [
+        this.name(id, i),
+        words(columns.gutter, i * 20 + 14, i ? "" : t("notScored"), "soft"),
+      ];
     const all = [...at(DATA.answers.ids, state.p)].map(slopeOf);
     const span = columns.width - columns.gutter - 110;
     const low = Math.min(0, ...all);
@@ -37,15 +65,41 @@ views.answers = {
     const zero = columns.gutter + 55 - low * per;
     const x = zero + value * per;
     return [
-      this.name(id, i), line(zero, i * 20, zero, i * 20 + 20, "thin"), bar(zero, x, i * 20 + 4, 12, gradientKind(value)),
+      this.name(id, i),
+      line(zero, i * 20, zero, i * 20 + 20, "thin"),
+      bar(zero, x, i * 20 + 4, 12, gradientKind(value)),
       words(value > 0 ? x + 6 : x - 6, i * 20 + 14, signed(value, 3), value > 0 ? "" : "end"),
     ];
   },
   pick(ids) {
-    const one = (name, chosen, options) => h("select", { "aria-label": `${t("explain")} ${name}`, "data-pick": name, onchange: (event) => set({ [name]: Number(event.target.value) }) },
-      options.map((id) => h("option", { value: id, selected: id === chosen }, tokenText(label(id)))));
+    const one = (name, chosen, options) =>
+      h(
+        "select",
+        {
+          "aria-label": `${t("explain")} ${name}`,
+          "data-pick": name,
+          onchange: (event) => set({ [name]: Number(event.target.value) }),
+        },
+        options.map((id) =>
+          h("option", { value: id, selected: id === chosen }, tokenText(label(id))),
+        ),
+      );
     const { target, foil } = pair();
-    return h("p", { class: "pick" }, t("explain"), " ", one("target", target, ids), " ", t("against"), " ", one("foil", foil, ids.filter((id) => id !== target)));
+    return h(
+      "p",
+      { class: "pick" },
+      t("explain"),
+      " ",
+      one("target", target, ids),
+      " ",
+      t("against"),
+      " ",
+      one(
+        "foil",
+        foil,
+        ids.filter((id) => id !== target),
+      ),
+    );
   },
 };
 
@@ -56,7 +110,10 @@ function partsOf(open) {
     const first = 1 + n * (H + 1);
     const heads = upTo(H).map((i) => first + i);
     found.push({ name: `${n}·attn`, places: heads, opens: n });
-    if (open.includes(n)) found.push(...heads.map((place, i) => ({ name: `${n}·H${i}`, places: [place], head: n * H + i })));
+    if (open.includes(n))
+      found.push(
+        ...heads.map((place, i) => ({ name: `${n}·H${i}`, places: [place], head: n * H + i })),
+      );
     found.push({ name: `${n}·MLP`, places: [first + H] });
   }
   return [...found, { name: t("biases"), places: [1 + L * (H + 1)] }];
@@ -76,8 +133,15 @@ views.waterfall = {
     }
     this.placeHeads(parts);
     const { target, foil } = pair();
-    const names = { target: tokenText(label(target).replace("␣", "")), foil: tokenText(label(foil).replace("␣", "")), x: state.back ? "0" : signedDigits(total, 4) };
-    figure.replaceChildren(h("p", { class: "caption" }, say(state.back ? "slopeIs" : "differenceIs", names)), this.drawn(parts, total));
+    const names = {
+      target: tokenText(label(target).replace("␣", "")),
+      foil: tokenText(label(foil).replace("␣", "")),
+      x: state.back ? "0" : signedDigits(total, 4),
+    };
+    figure.replaceChildren(
+      h("p", { class: "caption" }, say(state.back ? "slopeIs" : "differenceIs", names)),
+      this.drawn(parts, total),
+    );
   },
   values() {
     const { p, back } = state;
@@ -103,29 +167,47 @@ views.waterfall = {
     const bottom = 22 + parts.length * 18;
     const power = state.back ? powerFor(parts.map((part) => part.value)) : 0;
     const number = (v) => (state.back ? inPower(v, power) : signed(v, 3));
-    const nodes = [...this.axis(low, high, x, bottom, power), line(x(0), 18, x(0), bottom + 24, "axis")];
+    const nodes = [
+      ...this.axis(low, high, x, bottom, power),
+      line(x(0), 18, x(0), bottom + 24, "axis"),
+    ];
     for (const [i, part] of parts.entries()) {
       const y = 22 + i * 18;
-      if (part.head === state.head || part.opens === layerOf(state.head)) nodes.push(rect(0, y, columns.width, 18, "band"));
+      if (part.head === state.head || part.opens === layerOf(state.head))
+        nodes.push(rect(0, y, columns.width, 18, "band"));
       const kind = state.back ? gradientKind(part.value) : part.value > 0 ? "forward" : "hollow";
       const isHead = part.head !== undefined;
-      const arrow = part.opens === undefined ? "" : state.open.split(",").includes(String(part.opens)) ? "▾ " : "▸ ";
+      const arrow =
+        part.opens === undefined
+          ? ""
+          : state.open.split(",").includes(String(part.opens))
+            ? "▾ "
+            : "▸ ";
       nodes.push(
-        words(isHead ? 24 : 12, y + 13, part.name, isHead ? "soft small" : ""), words(0, y + 13, arrow, "soft"),
+        words(isHead ? 24 : 12, y + 13, part.name, isHead ? "soft small" : ""),
+        words(0, y + 13, arrow, "soft"),
         bar(x(part.from), x(part.from + part.value), y + (isHead ? 6 : 4), isHead ? 7 : 11, kind),
-        words(columns.width, y + 13, number(part.value), isHead ? "soft end small" : "end", { "data-share": part.name }),
-        rect(0, y, columns.width, 18, "hit", { onclick: () => this.choose(part) }));
+        words(columns.width, y + 13, number(part.value), isHead ? "soft end small" : "end", {
+          "data-share": part.name,
+        }),
+        rect(0, y, columns.width, 18, "hit", { onclick: () => this.choose(part) }),
+      );
     }
-    nodes.push(line(0, bottom + 3, columns.width, bottom + 3, "axis"),
-      words(12, bottom + 18, t("sum"), "bold"), bar(x(0), x(total), bottom + 9, 10, total < 0 ? "hollow black" : "ink"),
-      words(columns.width, bottom + 18, number(total), "end bold", { "data-share": "sum" }));
+    nodes.push(
+      line(0, bottom + 3, columns.width, bottom + 3, "axis"),
+      words(12, bottom + 18, t("sum"), "bold"),
+      bar(x(0), x(total), bottom + 9, 10, total < 0 ? "hollow black" : "ink"),
+      words(columns.width, bottom + 18, number(total), "end bold", { "data-share": "sum" }),
+    );
     return drawing(bottom + 26, t("sum"), nodes);
   },
   axis(low, high, x, bottom, power) {
     const step = niceStep(high - low, columns.wide ? 5 : 3);
     const found = [];
     for (let v = Math.ceil(low / step) * step; v <= high; v += step) {
-      const text = state.back ? inPower(v, power) + (Math.abs(v) < step / 2 ? unit(power) : "") : digits(Math.abs(v) < step / 2 ? 0 : Number(v.toPrecision(6)), 2);
+      const text = state.back
+        ? inPower(v, power) + (Math.abs(v) < step / 2 ? unit(power) : "")
+        : digits(Math.abs(v) < step / 2 ? 0 : Number(v.toPrecision(6)), 2);
       found.push(line(x(v), 18, x(v), bottom, "dots"), words(x(v), 12, text, "soft mid small"));
     }
     return found;

@@ -13,7 +13,9 @@ function layColumns() {
   const room = columns.width - columns.gutter;
   const fits = T <= room / NARROWEST;
   const narrowest = columns.wide ? FOLDED : NARROWEST;
-  columns.shown = fits ? upTo(T).map((token) => ({ token })) : folded(Math.max(5, Math.floor(room / narrowest)));
+  columns.shown = fits
+    ? upTo(T).map((token) => ({ token }))
+    : folded(Math.max(5, Math.floor(room / narrowest)));
   columns.step = Math.min(60, Math.floor(room / columns.shown.length));
   columns.of = new Map(columns.shown.map((column, i) => [column.token, i]));
 }
@@ -41,7 +43,8 @@ function withGaps(tokens) {
   const found = [];
   let next = 0;
   for (const token of [...tokens, T]) {
-    if (token - next === 1) found.push({ token: next }); // a gap of one is no shorter
+    if (token - next === 1)
+      found.push({ token: next }); // a gap of one is no shorter
     else if (token > next) found.push({ from: next, to: token });
     if (token < T) found.push({ token });
     next = token + 1;
@@ -49,7 +52,8 @@ function withGaps(tokens) {
   return found;
 }
 
-const shownTokens = () => columns.shown.filter((column) => column.token !== undefined).map((c) => c.token);
+const shownTokens = () =>
+  columns.shown.filter((column) => column.token !== undefined).map((c) => c.token);
 const isFolded = () => columns.shown.some((column) => column.token === undefined);
 /** The left edge of a column, by its place or by its token. */
 const edge = (place) => columns.gutter + place * columns.step;
@@ -65,4 +69,6 @@ function neighbour(token, step) {
 
 /** A faint band behind the followed column. */
 const followed = (height) =>
-  columns.of.has(state.p) ? rect(edge(columns.of.get(state.p)), 0, columns.step, height, "band") : null;
+  columns.of.has(state.p)
+    ? rect(edge(columns.of.get(state.p)), 0, columns.step, height, "band")
+    : null;

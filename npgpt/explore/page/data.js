@@ -13,12 +13,13 @@ function decoded(_, value) {
     return { shape: value.array.shape, values: value.array.values.map((x) => x * value.scale) };
   }
   if (!value || value.base64 === undefined) return value;
-  const bytes = Uint8Array.from(atob(value.base64), (c) => c.charCodeAt(0));
-  const view = new DataView(bytes.buffer);
+  const text = atob(value.base64);
+  const bytes = new Uint8Array(text.length);
+  for (let i = 0; i < text.length; i++) bytes[i] = text.charCodeAt(i);
   const read = {
-    f2: () => Float32Array.from({ length: bytes.length / 2 }, (_, i) => half(view.getUint16(2 * i, true))),
-    f4: () => Float32Array.from({ length: bytes.length / 4 }, (_, i) => view.getFloat32(4 * i, true)),
-    i4: () => Int32Array.from({ length: bytes.length / 4 }, (_, i) => view.getInt32(4 * i, true)),
+    f2: () => Float32Array.from(new Uint16Array(bytes.buffer), half),
+    f4: () => new Float32Array(bytes.buffer), // of the lowest byte first, as all browsers are
+    i4: () => new Int32Array(bytes.buffer),
   };
   return { shape: value.shape, values: read[value.kind]() };
 }

@@ -1,13 +1,17 @@
 // Elements, shades and marks. Text always goes in as text, never as markup.
 
 function make(namespace, tag, attributes, children) {
-  const element = namespace ? document.createElementNS(namespace, tag) : document.createElement(tag);
+  const element = namespace
+    ? document.createElementNS(namespace, tag)
+    : document.createElement(tag);
   for (const [name, value] of Object.entries(attributes ?? {})) {
     if (value === null || value === undefined || value === false) continue;
     if (name.startsWith("on")) element.addEventListener(name.slice(2), value);
     else element.setAttribute(name, value === true ? "" : value);
   }
-  element.append(...children.flat(Infinity).filter((child) => child !== null && child !== undefined));
+  element.append(
+    ...children.flat(Infinity).filter((child) => child !== null && child !== undefined),
+  );
   return element;
 }
 const h = (tag, attributes, ...children) => make(null, tag, attributes, children);
@@ -17,7 +21,11 @@ const s = (tag, attributes, ...children) =>
 /** A drawing as wide as the main column; what it says in words is its label. */
 function drawing(height, name, ...children) {
   const W = columns.width;
-  return s("svg", { width: W, height, viewBox: `0 0 ${W} ${height}`, role: "img", "aria-label": name }, children);
+  return s(
+    "svg",
+    { width: W, height, viewBox: `0 0 ${W} ${height}`, role: "img", "aria-label": name },
+    children,
+  );
 }
 const words = (x, y, text, kind = "", more = {}) => s("text", { x, y, class: kind, ...more }, text);
 const rect = (x, y, width, height, kind, more = {}) =>
@@ -48,7 +56,9 @@ const css = ([r, g, b]) => `rgb(${r},${g},${b})`;
 
 /** Black or white, whichever stands out more from a colour. */
 function inkOn(rgb) {
-  const [r, g, b] = rgb.map((c) => ((c /= 255) <= 0.03928 ? c / 12.92 : ((c + 0.055) / 1.055) ** 2.4));
+  const [r, g, b] = rgb.map((c) =>
+    (c /= 255) <= 0.03928 ? c / 12.92 : ((c + 0.055) / 1.055) ** 2.4,
+  );
   return 0.2126 * r + 0.7152 * g + 0.0722 * b > 0.179 ? "#000" : "#fff";
 }
 
@@ -74,19 +84,39 @@ const gradientKind = (value) => (value > 0 ? "raises" : "lowers");
 /** What marks mean. Forward, it keeps its room unseen, so that turning back moves nothing. */
 function legend(...more) {
   const one = (kind, text) => h("span", {}, h("span", { class: `key ${kind}` }), " ", text);
-  return h("p", { class: state.back ? "legend" : "legend unseen", "aria-hidden": String(!state.back) },
-    one("raises", t("raises")), one("lowers", t("lowers")), h("span", {}, t("area")), ...more);
+  return h(
+    "p",
+    { class: state.back ? "legend" : "legend unseen", "aria-hidden": String(!state.back) },
+    one("raises", t("raises")),
+    one("lowers", t("lowers")),
+    h("span", {}, t("area")),
+    ...more,
+  );
 }
 
 const chip = (text) => h("code", { class: "chip" }, tokenText(text.replace(/^␣(?=.)/, "")));
-const chipAt = (position) => h("code", { class: DATA.tokens[position].part ? "chip bytes" : "chip" }, columnText(position));
+const chipAt = (position) =>
+  h("code", { class: DATA.tokens[position].part ? "chip bytes" : "chip" }, columnText(position));
 const strong = (...text) => h("b", {}, ...text);
 function button(text, pressed, onclick, more = {}) {
-  return h("button", { type: "button", "aria-pressed": pressed === null ? null : String(pressed), onclick, ...more }, text);
+  return h(
+    "button",
+    { type: "button", "aria-pressed": pressed === null ? null : String(pressed), onclick, ...more },
+    text,
+  );
 }
 function fold(name, text) {
-  return h("button", { type: "button", class: "fold", "aria-expanded": String(state[name]), onclick: () => set({ [name]: !state[name] }) },
-    state[name] ? "▾ " : "▸ ", h("span", {}, text));
+  return h(
+    "button",
+    {
+      type: "button",
+      class: "fold",
+      "aria-expanded": String(state[name]),
+      onclick: () => set({ [name]: !state[name] }),
+    },
+    state[name] ? "▾ " : "▸ ",
+    h("span", {}, text),
+  );
 }
 const largest = (values) => {
   let most = 0;

@@ -43,14 +43,29 @@ function inPower(x, power) {
   return Math.abs(scaled) < 0.05 ? "0" : signed(scaled, Math.abs(scaled) >= 9.95 ? 0 : 1);
 }
 
-const SUPERSCRIPT = { "-": "⁻", 0: "⁰", 1: "¹", 2: "²", 3: "³", 4: "⁴", 5: "⁵", 6: "⁶", 7: "⁷", 8: "⁸", 9: "⁹" };
+const SUPERSCRIPT = {
+  "-": "⁻",
+  0: "⁰",
+  1: "¹",
+  2: "²",
+  3: "³",
+  4: "⁴",
+  5: "⁵",
+  6: "⁶",
+  7: "⁷",
+  8: "⁸",
+  9: "⁹",
+};
 const tenTo = (power) => `10${[...String(power)].map((c) => SUPERSCRIPT[c]).join("")}`;
 const unit = (power) => (power === 0 ? "" : ` · ${tenTo(power)}`);
+
+/** The power of ten, a multiple of 3, in which a number lies between 0.1 and 100. */
+const thirdPower = (x) => 3 * Math.floor((Math.log10(Math.abs(x)) + 1) / 3);
 
 /** −0.000834 -> "−0.834·10⁻³". */
 function scientific(x) {
   if (x === 0) return "0";
-  const power = 3 * Math.floor(Math.log10(Math.abs(x)) / 3 + 1);
+  const power = thirdPower(x);
   if (power >= 0 && Math.abs(x) >= 0.1) return digits(x, 3);
   return `${digits(x / 10 ** power, 3)}·${tenTo(power)}`;
 }

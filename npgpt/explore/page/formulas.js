@@ -9,7 +9,11 @@ function math(text) {
     found.push(match[1] !== undefined ? h("sub", {}, match[1]) : h("sup", {}, match[2]));
     end = match.index + match[0].length;
   }
-  return h("i", {}, [...found, text.slice(end)].filter((part) => part !== ""));
+  return h(
+    "i",
+    {},
+    [...found, text.slice(end)].filter((part) => part !== ""),
+  );
 }
 
 const TABLE = DATA.table.replace(".weight", "");
@@ -17,17 +21,43 @@ const HEAD_TABLE = DATA.lm_head.replace(".weight", "");
 const FORMULAS = {
   tokens: LLAMA
     ? { forward: [`x_{i} = ${TABLE}[id_{i}]`], back: [`d${TABLE}[id_{i}] += dx_{i}`] }
-    : { forward: ["x_{i} = wte[id_{i}] + wpe[i]"], back: ["dwte[id_{i}] += dx_{i}", "dwpe[i] = dx_{i}"] },
+    : {
+        forward: ["x_{i} = wte[id_{i}] + wpe[i]"],
+        back: ["dwte[id_{i}] += dx_{i}", "dwpe[i] = dx_{i}"],
+      },
   stream: LLAMA
-    ? { forward: ["x ← x + attn(norm(x))", "x ← x + mlp(norm(x))"], back: ["dx ← dx + norm′(mlp′(dx))", "dx ← dx + norm′(attn′(dx))"] }
-    : { forward: ["x ← x + attn(ln_{1}(x))", "x ← x + mlp(ln_{2}(x))"], back: ["dx ← dx + ln_{2}′(mlp′(dx))", "dx ← dx + ln_{1}′(attn′(dx))"] },
+    ? {
+        forward: ["x ← x + attn(norm(x))", "x ← x + mlp(norm(x))"],
+        back: ["dx ← dx + norm′(mlp′(dx))", "dx ← dx + norm′(attn′(dx))"],
+      }
+    : {
+        forward: ["x ← x + attn(ln_{1}(x))", "x ← x + mlp(ln_{2}(x))"],
+        back: ["dx ← dx + ln_{2}′(mlp′(dx))", "dx ← dx + ln_{1}′(attn′(dx))"],
+      },
   attention: {
-    forward: [LLAMA ? "P = softmax(Rq (Rk)^{⊤} / √d_{h} + M)" : "P = softmax(q k^{⊤} / √d_{h} + M)", "z = P v"],
-    back: ["dP = dz v^{⊤}", "dS = P ⊙ (dP − Σ_{k} P_{k} dP_{k})", "dq = dS k / √d_{h}", "dv = P^{⊤} dz"],
+    forward: [
+      LLAMA ? "P = softmax(Rq (Rk)^{⊤} / √d_{h} + M)" : "P = softmax(q k^{⊤} / √d_{h} + M)",
+      "z = P v",
+    ],
+    back: [
+      "dP = dz v^{⊤}",
+      "dS = P ⊙ (dP − Σ_{k} P_{k} dP_{k})",
+      "dq = dS k / √d_{h}",
+      "dv = P^{⊤} dz",
+    ],
   },
   neurons: LLAMA
-    ? { forward: [`a = ${DATA.activation}(x W_{gate}) ⊙ x W_{up}`, "mlp = a W_{down}"], back: ["da = dx W_{down}^{⊤}", "dW_{down} = a^{⊤} dx"] }
-    : { forward: [`a = ${DATA.activation.replace("_new", "")}(x W_{1} + b_{1})`, "mlp = a W_{2} + b_{2}"], back: ["da = dx W_{2}^{⊤}", "dW_{2} = a^{⊤} dx"] },
+    ? {
+        forward: [`a = ${DATA.activation}(x W_{gate}) ⊙ x W_{up}`, "mlp = a W_{down}"],
+        back: ["da = dx W_{down}^{⊤}", "dW_{down} = a^{⊤} dx"],
+      }
+    : {
+        forward: [
+          `a = ${DATA.activation.replace("_new", "")}(x W_{1} + b_{1})`,
+          "mlp = a W_{2} + b_{2}",
+        ],
+        back: ["da = dx W_{2}^{⊤}", "dW_{2} = a^{⊤} dx"],
+      },
   answers: {
     forward: [`p = softmax(${LLAMA ? "norm" : "ln_{f}"}(x) ${HEAD_TABLE}^{⊤})`],
     back: ["dlogits = (p − onehot(y)) / N"],

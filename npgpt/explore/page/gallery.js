@@ -7,28 +7,56 @@ views.gallery = {
   draw(figure) {
     const order = this.order();
     const lay = this.layout(order);
-    const canvas = h("canvas", { width: columns.width * 2, height: lay.height * 2, style: `width:${columns.width}px;height:${lay.height}px`, "aria-hidden": "true" });
+    const canvas = h("canvas", {
+      width: columns.width * 2,
+      height: lay.height * 2,
+      style: `width:${columns.width}px;height:${lay.height}px`,
+      "aria-hidden": "true",
+    });
     const pen = canvas.getContext("2d");
     pen.scale(2, 2);
     const most = state.back ? largest(DATA.tables.dprobs.values) : 1;
+    const style = getComputedStyle(document.documentElement);
+    const [raises, lowers, paper] = ["--raises", "--lowers", "--paper"].map((name) =>
+      style.getPropertyValue(name),
+    );
+    this.inks = { raises, lowers, paper, shades: upTo(257).map((i) => shade(i / 256)) };
     const nodes = [];
     for (const place of lay.places) {
       this.paint(pen, place, lay.size, most);
       nodes.push(...this.label(place, lay));
     }
-    if (lay.rows) nodes.push(...upTo(H).map((i) => words(0, lay.top(i) + 16 + lay.size / 2, t("headRow", { h: String(i) }), "soft")));
+    if (lay.rows)
+      nodes.push(
+        ...upTo(H).map((i) =>
+          words(0, lay.top(i) + 16 + lay.size / 2, t("headRow", { h: String(i) }), "soft"),
+        ),
+      );
     const title = state.back ? "galleryBack" : lay.rows ? "galleryTitle" : "galleryFlow";
     const missing = L * H - DATA.tables.kept.length;
     figure.replaceChildren(
       h("p", { class: "caption" }, say(title, { n: String(L * H), last: String(L - 1) })),
-      this.choices(), h("div", { style: "position:relative" }, canvas, drawing(lay.height, t(title, { n: L * H, last: L - 1 }), nodes)),
-      ...(order.length < L * H || state.quiet ? [fold("quiet", t("quietFold", { n: L * H - AT_ONCE }))] : []),
-      ...(missing ? [h("p", { class: "note" }, t("leftOut", { n: missing }))] : []));
+      this.choices(),
+      h(
+        "div",
+        { style: "position:relative" },
+        canvas,
+        drawing(lay.height, t(title, { n: L * H, last: L - 1 }), nodes),
+      ),
+      ...(order.length < L * H || state.quiet
+        ? [fold("quiet", t("quietFold", { n: L * H - AT_ONCE }))]
+        : []),
+      ...(missing ? [h("p", { class: "note" }, t("leftOut", { n: missing }))] : []),
+    );
   },
   choices() {
     const one = (name) => button(t(`by${name}`), state.sort === name, () => set({ sort: name }));
-    return h("div", { class: "choices", role: "group", "aria-label": t("arrange") },
-      h("span", {}, t("arrange")), ["place", "job", "moved", "gradient"].map(one));
+    return h(
+      "div",
+      { class: "choices", role: "group", "aria-label": t("arrange") },
+      h("span", {}, t("arrange")),
+      ["place", "job", "moved", "gradient"].map(one),
+    );
   },
   order() {
     const heads = upTo(L * H);
@@ -44,7 +72,7 @@ views.gallery = {
   layout(order) {
     const room = columns.width - columns.gutter;
     const grid = state.sort === "place" && room / L >= 46 && order.length === L * H;
-    const across = grid ? L : Math.min(8, Math.floor(columns.width / 86)) ;
+    const across = grid ? L : Math.min(8, Math.floor(columns.width / 86));
     const many = order.length > 60 && !grid ? Math.floor(columns.width / 60) : across;
     const pitch = grid ? room / L : columns.width / many;
     const size = Math.floor(Math.min(84, pitch - 10));
@@ -63,12 +91,23 @@ views.gallery = {
     const star = DATA.stars[state.p];
     const isStar = star && star.layer * H + star.head === head && star.weight >= 0.3;
     const most = Math.floor((pitch - 56) / 12);
-    const job = isStar ? `${columnText(state.p, most)} → ${columnText(star.key, most)}` : jobText(DATA.heads[head]);
-    const text = s("text", { x, y: y - 5, class: "small" }, s("tspan", { class: chosen ? "bold" : "" }, address(head)),
-      pitch >= 84 ? s("tspan", { class: "soft tiny", dx: 4 }, job) : null);
+    const job = isStar
+      ? `${columnText(state.p, most)} → ${columnText(star.key, most)}`
+      : jobText(DATA.heads[head]);
+    const text = s(
+      "text",
+      { x, y: y - 5, class: "small" },
+      s("tspan", { class: chosen ? "bold" : "" }, address(head)),
+      pitch >= 84 ? s("tspan", { class: "soft tiny", dx: 4 }, job) : null,
+    );
     return [
-      text, line(x, y, x, y + size), line(x, y + size, x + size, y + size),
-      rect(x - 3, y - 17, Math.min(pitch - 3, size + 8), size + 21, chosen ? "hit chosen" : "hit", { "data-head": head, onclick: () => set({ head, row: -1 }) }, ),
+      text,
+      line(x, y, x, y + size),
+      line(x, y + size, x + size, y + size),
+      rect(x - 3, y - 17, Math.min(pitch - 3, size + 8), size + 21, chosen ? "hit chosen" : "hit", {
+        "data-head": head,
+        onclick: () => set({ head, row: -1 }),
+      }),
     ];
   },
   paint(pen, { head, x, y }, size, most) {
@@ -76,8 +115,7 @@ views.gallery = {
     if (!P) return;
     const cell = size / T;
     if (!state.back || cell < 2.4) return this.pixels(pen, P, x, y, size, most);
-    const style = getComputedStyle(document.documentElement);
-    const [raises, lowers] = ["--raises", "--lowers"].map((name) => style.getPropertyValue(name));
+    const { raises, lowers } = this.inks;
     pen.lineWidth = 0.9;
     for (let i = 0; i < T; i++) {
       for (let j = 0; j <= i; j++) {
@@ -90,7 +128,12 @@ views.gallery = {
           pen.fillRect(cx, cy, side, side);
         } else {
           pen.strokeStyle = lowers;
-          pen.strokeRect(cx + 0.45, cy + 0.45, Math.max(0.3, side - 0.9), Math.max(0.3, side - 0.9));
+          pen.strokeRect(
+            cx + 0.45,
+            cy + 0.45,
+            Math.max(0.3, side - 0.9),
+            Math.max(0.3, side - 0.9),
+          );
         }
       }
     }
@@ -99,32 +142,41 @@ views.gallery = {
   pixels(pen, P, x, y, size, most) {
     const small = h("canvas", { width: T, height: T });
     const image = small.getContext("2d").createImageData(T, T);
-    const sign = { 1: isDark() ? [240, 151, 90] : [168, 74, 8], [-1]: isDark() ? [179, 162, 242] : [90, 62, 156] };
+    const sign = {
+      1: isDark() ? [240, 151, 90] : [168, 74, 8],
+      [-1]: isDark() ? [179, 162, 242] : [90, 62, 156],
+    };
     for (let i = 0; i < T; i++) {
       for (let j = 0; j <= i; j++) {
         const value = P(i, j);
         const share = Math.sqrt(Math.abs(value) / most);
-        const [r, g, b] = state.back ? sign[Math.sign(value) || 1] : shade(value);
-        image.data.set([r, g, b, state.back ? 255 * share : 255], 4 * (i * T + j));
+        const [r, g, b] = state.back
+          ? sign[Math.sign(value) || 1]
+          : this.inks.shades[Math.round(256 * value)];
+        const place = 4 * (i * T + j);
+        [image.data[place], image.data[place + 1], image.data[place + 2]] = [r, g, b];
+        image.data[place + 3] = state.back ? 255 * share : 255;
       }
     }
     small.getContext("2d").putImageData(image, 0, 0);
     pen.imageSmoothingEnabled = T > 2 * size;
     pen.drawImage(small, x, y, size, size);
     if (size / T < 4) return;
-    pen.strokeStyle = getComputedStyle(document.documentElement).getPropertyValue("--paper");
+    pen.strokeStyle = this.inks.paper;
     pen.lineWidth = 0.6;
     pen.beginPath();
     for (let i = 1; i < T; i++) {
       const at_ = (i * size) / T;
-      pen.moveTo(x + at_, y + at_ - size / T), pen.lineTo(x + at_, y + size);
-      pen.moveTo(x, y + at_), pen.lineTo(x + Math.min(size, at_ + size / T), y + at_);
+      (pen.moveTo(x + at_, y + at_ - size / T), pen.lineTo(x + at_, y + size));
+      (pen.moveTo(x, y + at_), pen.lineTo(x + Math.min(size, at_ + size / T), y + at_));
     }
     pen.stroke();
   },
   key(step) {
     const here = this.places.find((each) => each.head === state.head) ?? this.places[0];
-    const next = this.places.find((each) => each.column === here.column + step.x && each.row === here.row + step.y);
+    const next = this.places.find(
+      (each) => each.column === here.column + step.x && each.row === here.row + step.y,
+    );
     if (next) set({ head: next.head, row: -1 });
     return true;
   },

@@ -16,19 +16,34 @@ function fillings() {
   return {
     tokens: { count: count(T), Count: capital(count(T)) },
     stream: { count: count(2 * L), Count: capital(count(2 * L)), token: chipAt(state.p) },
-    neurons: { n: String(Math.min(AT_FIRST, DATA.neurons.at.shape[1])), L: String(L), F: String(F), token: quoted(columnText(state.p)) },
+    neurons: {
+      n: String(Math.min(AT_FIRST, DATA.neurons.at.shape[1])),
+      L: String(L),
+      F: String(F),
+      token: quoted(columnText(state.p)),
+    },
     answers: { token: chipAt(state.p), target: bare(target), foil: bare(foil) },
   };
 }
 
 function build() {
   const figure = (name) => h("figure", { id: `v-${name}`, tabindex: 0, role: "group" });
-  document.getElementById("chapters").append(...CHAPTERS.map(({ id, figures }) =>
-    h("section", { class: "chapter", id: `c-${id}` },
-      h("div", { class: "numeral", "aria-hidden": "true" }),
-      h("div", { class: "main" }, h("h2", {}), h("p", { class: "lead" }), figures.map(figure)),
-      h("aside", {}))));
-  document.body.append(h("details", { id: "setup", class: "page" }, h("summary", {}), h("pre", {}, SETUP())));
+  document
+    .getElementById("chapters")
+    .append(
+      ...CHAPTERS.map(({ id, figures }) =>
+        h(
+          "section",
+          { class: "chapter", id: `c-${id}` },
+          h("div", { class: "numeral", "aria-hidden": "true" }),
+          h("div", { class: "main" }, h("h2", {}), h("p", { class: "lead" }), figures.map(figure)),
+          h("aside", {}),
+        ),
+      ),
+    );
+  document.body.append(
+    h("details", { id: "setup", class: "page" }, h("summary", {}), h("pre", {}, SETUP())),
+  );
 }
 
 function drawChapter({ id, numeral }) {
@@ -39,29 +54,39 @@ function drawChapter({ id, numeral }) {
   section.querySelector("h2").replaceChildren(...say(`${id}Title`, values));
   const lead = state.back && WORDS[`${id}Back`] ? `${id}Back` : `${id}Lead`;
   section.querySelector(".lead").replaceChildren(...say(lead, values));
-  section.querySelector("aside").replaceChildren(...margin(id), ...(id === "attention" ? [headCard()] : []));
+  section
+    .querySelector("aside")
+    .replaceChildren(...margin(id), ...(id === "attention" ? [headCard()] : []));
 }
 
 /** Draw a view again, and leave the focus where it was. */
 function drawView(name) {
   const box = document.getElementById(views[name].place ?? `v-${name}`);
   const focused = box.contains(document.activeElement) ? document.activeElement : null;
-  const pressed = focused?.dataset?.step ? `[data-step="${state.step}"]` : focused?.dataset?.pick ? `[data-pick="${focused.dataset.pick}"]` : null;
+  const pressed = focused?.dataset?.step
+    ? `[data-step="${state.step}"]`
+    : focused?.dataset?.pick
+      ? `[data-pick="${focused.dataset.pick}"]`
+      : null;
   const texts = focused && focused !== box ? focused.textContent : null;
   views[name].draw(box);
-  if (!views[name].place) box.setAttribute("aria-label", box.querySelector("svg[role=img]")?.getAttribute("aria-label") ?? box.textContent);
+  if (!views[name].place)
+    box.setAttribute(
+      "aria-label",
+      box.querySelector("svg[role=img]")?.getAttribute("aria-label") ?? box.textContent,
+    );
   if (!focused || box.contains(document.activeElement)) return;
-  const same = pressed ? box.querySelector(pressed) : [...box.querySelectorAll("button")].find((each) => each.textContent === texts);
+  const same = pressed
+    ? box.querySelector(pressed)
+    : [...box.querySelectorAll("button")].find((each) => each.textContent === texts);
   (same ?? (box.tabIndex >= 0 ? box : null))?.focus({ preventScroll: true });
 }
 
+/** Draw what reads one of the changed keys; null: everything, as for another width. */
 function drawAll(changed) {
-  const root = document.documentElement;
-  root.classList.toggle("back", state.back);
-  root.lang = state.lang === "zh" ? "zh-CN" : "en";
-  root.dataset.scheme = isDark() ? "dark" : "light";
-  document.querySelector("#setup summary").textContent = t("setup");
-  const moved = changed === null || (isFolded() && ["p", "head", "key"].some((name) => changed.includes(name)));
+  drawFrame();
+  const moved =
+    changed === null || (isFolded() && ["p", "head", "key"].some((name) => changed.includes(name)));
   if (moved) layColumns();
   for (const name of Object.keys(views)) {
     if (moved || views[name].reads.some((key) => changed.includes(key))) drawView(name);
@@ -69,17 +94,45 @@ function drawAll(changed) {
   CHAPTERS.forEach(drawChapter);
 }
 
-build();
-startState();
-layColumns();
-drawAll(null);
-redraws.push(drawAll);
-document.addEventListener("keydown", onKey);
-matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => drawAll(null));
-addEventListener("hashchange", () => set(readAddress()));
-let width = innerWidth;
-addEventListener("resize", () => {
-  if (innerWidth === width) return;
-  width = innerWidth;
-  drawAll(null);
-});
+/** Direction, language and scheme of the whole page. */
+function drawFrame() {
+  const root = document.documentElement;
+  root.classList.toggle("back", state.back);
+  root.lang = state.lang === "zh" ? "zh-CN" : "en";
+  root.dataset.scheme = isDark() ? "dark" : "light";
+  document.querySelector("#setup summary").textContent = t("setup");
+}
+
+/** The first screen at once, the rest when it has been painted. */
+function start() {
+  build();
+  startState();
+  layColumns();
+  drawFrame();
+  CHAPTERS.forEach(drawChapter);
+  const first = ["title", "strip", "tokens", "stream"];
+  first.forEach(drawView);
+  const rest = () => {
+    if (document.documentElement.dataset.ready) return;
+    for (const name of Object.keys(views)) if (!first.includes(name)) drawView(name);
+    document.documentElement.dataset.ready = "1";
+    listen();
+  };
+  requestAnimationFrame(() => setTimeout(rest));
+  setTimeout(rest, 400); // where nothing is painted: a window in the background
+}
+
+function listen() {
+  redraws.push(drawAll);
+  document.addEventListener("keydown", onKey);
+  matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => drawAll(null));
+  addEventListener("hashchange", () => set(readAddress()));
+  let width = innerWidth;
+  addEventListener("resize", () => {
+    if (innerWidth === width) return; // a telephone's address bar comes and goes
+    width = innerWidth;
+    drawAll(null);
+  });
+}
+
+start();

@@ -7,14 +7,18 @@ const chosenRow = () => (state.row >= 0 ? state.row : 1 + 2 * layerOf(state.head
 const PYTHON = {
   tokens() {
     const { p, back } = state;
-    if (back) return ['(back["embed"] * seen["embed"])' + `[${p}].sum()`, at(DATA.stream.slope, 0, p)];
+    if (back)
+      return ['(back["embed"] * seen["embed"])' + `[${p}].sum()`, at(DATA.stream.slope, 0, p)];
     if (p < SCORED) return [`-np.log(p[${p}, ids[${p + 1}]])`, at(DATA.losses, p)];
     return [`norm(seen["embed"][${p}])`, at(DATA.stream.added, 0, p)];
   },
   stream() {
     const name = stationOf(chosenRow());
     return state.back
-      ? [`(back["${name}"] * seen["${name}"])[${state.p}].sum()`, at(DATA.stream.slope, chosenRow(), state.p)]
+      ? [
+          `(back["${name}"] * seen["${name}"])[${state.p}].sum()`,
+          at(DATA.stream.slope, chosenRow(), state.p),
+        ]
       : [`norm(seen["${name}"][${state.p}])`, at(DATA.stream.added, chosenRow(), state.p)];
   },
   attention: attentionPython,
@@ -23,18 +27,27 @@ const PYTHON = {
     const [layer, number] = [at(DATA.neurons.layer, n), at(DATA.neurons.number, n)];
     const name = station(layer, `mlp.${ACT}`);
     const values = state.back ? DATA.neurons.slope : DATA.neurons.active;
-    return [`${state.back ? "back" : "seen"}["${name}"][${state.p}, ${number}]`, at(values, n, state.p)];
+    return [
+      `${state.back ? "back" : "seen"}["${name}"][${state.p}, ${number}]`,
+      at(values, n, state.p),
+    ];
   },
   answers() {
     const { target, foil } = pair();
     if (state.back) return [`dlogits[${state.p}, ${target}] * N`, slopeOf(target)];
     const ids = [...at(DATA.answers.ids, state.p)];
     const logit = (id) => at(DATA.answers.logits, state.p, ids.indexOf(id));
-    return [`seen["logits"][${state.p}, ${target}] - seen["logits"][${state.p}, ${foil}]`, logit(target) - logit(foil)];
+    return [
+      `seen["logits"][${state.p}, ${target}] - seen["logits"][${state.p}, ${foil}]`,
+      logit(target) - logit(foil),
+    ];
   },
   silent() {
     const head = state.head;
-    return [`npgpt.ablate(model, ids, heads=[(${layerOf(head)}, ${head % H})])[0].change`, DATA.heads[head].change];
+    return [
+      `npgpt.ablate(model, ids, heads=[(${layerOf(head)}, ${head % H})])[0].change`,
+      DATA.heads[head].change,
+    ];
   },
   weight() {
     const { name, index, value } = DATA.heads[state.head].hardest;
@@ -49,14 +62,19 @@ function attentionPython() {
   const shared = Math.floor((head % H) / G); // the head of k and v
   const cell = `[${head % H}, ${p}, ${key}]`;
   const q = vector(back ? "dq" : "q", head, p);
-  if (step === 1) return [`norm(${seen("q", back ? "back" : "seen")}[${head % H}, ${p}])`, q ? Math.hypot(...q) : undefined];
+  if (step === 1)
+    return [
+      `norm(${seen("q", back ? "back" : "seen")}[${head % H}, ${p}])`,
+      q ? Math.hypot(...q) : undefined,
+    ];
   const value = table("probs", head) ? stepTable(step, back, head).value(p, key) : undefined;
   if (back) {
-    const divided = step === 2 ? ` / ${digits(divisorOf(head), 8)}` : "";
+    const divided = step === 2 ? ` / ${Number(divisorOf(head).toPrecision(9))}` : "";
     if (step === 6) return [`${seen("probs")}${cell} * ${seen("probs", "back")}${cell}`, value];
     return [seen(step === 5 ? "probs" : "scores", "back") + cell + divided, value];
   }
-  if (step === 2) return [`${seen("q")}[${head % H}, ${p}] @ ${seen("k")}[${shared}, ${key}]`, value];
+  if (step === 2)
+    return [`${seen("q")}[${head % H}, ${p}] @ ${seen("k")}[${shared}, ${key}]`, value];
   if (step < 6) return [seen(step === 5 ? "probs" : "scores") + cell, value];
   const rows = `[${(head % H) * d_h}:${((head % H) + 1) * d_h}]`;
   const W_O = `model.params["${station(layerOf(head), `${ATTN}.${LLAMA ? "o_proj" : "c_proj"}.weight`)}"]${rows}`;
@@ -78,7 +96,10 @@ grads = model.backward(dlogits, out.saved, observe=back.__setitem__)`;
 
 function python(name) {
   const [code, result] = PYTHON[name]();
-  const shown = result === undefined ? "" : `\n→ ${Math.abs(result) >= 1e-3 || result === 0 ? digits(result, 4) : scientific(result)}`;
+  const shown =
+    result === undefined
+      ? ""
+      : `\n→ ${Math.abs(result) >= 1e-3 || result === 0 ? digits(result, 4) : scientific(result)}`;
   return h("pre", { class: "python", "data-python": name }, code + shown);
 }
 
@@ -89,11 +110,24 @@ const breakable = (name) => name.split(/(?<=[._])/).flatMap((part) => [part, h("
 function margin(chapter) {
   const way = state.back ? "back" : "forward";
   const source = chapter === "attention" ? STEP_SOURCES[state.step] : SOURCES[chapter][0];
-  const section = chapter === "attention" ? (state.lang === "zh" ? `7.3 第 ${state.step} 步` : `7.3 step ${state.step}`) : SOURCES[chapter][1];
+  const section =
+    chapter === "attention"
+      ? state.lang === "zh"
+        ? `7.3 第 ${state.step} 步`
+        : `7.3 step ${state.step}`
+      : SOURCES[chapter][1];
   const notes = { answers: state.back ? t("beforeN", { n: SCORED }) : t("fixedScale") };
   return [
-    h("div", { class: "math" }, FORMULAS[chapter][way].map((text) => h("div", {}, math(text)))),
-    h("p", { class: "source" }, breakable(source.endsWith("_") ? source + (state.back ? "backward" : "forward") : source)),
+    h(
+      "div",
+      { class: "math" },
+      FORMULAS[chapter][way].map((text) => h("div", {}, math(text))),
+    ),
+    h(
+      "p",
+      { class: "source" },
+      breakable(source.endsWith("_") ? source + (state.back ? "backward" : "forward") : source),
+    ),
     h("p", {}, t("article", { section })),
     python(chapter),
     notes[chapter] ? h("p", {}, notes[chapter]) : null,
@@ -113,12 +147,22 @@ function headCard() {
     ["foretold", signed(facts.estimate, 4)],
     ["hardest", signedDigits(facts.hardest.value, 3)],
   ];
-  const shares = facts.shares?.filter((h) => h !== head % H).map((h) => `H${h}`).join(", ");
-  return h("div", { class: "card" },
+  const shares = facts.shares
+    ?.filter((h) => h !== head % H)
+    .map((h) => `H${h}`)
+    .join(", ");
+  return h(
+    "div",
+    { class: "card" },
     h("h3", {}, say("tableTitle", { address: address(head), token: chipAt(p) })),
-    h("dl", {}, rows.map(([name, value]) => [h("dt", {}, t(name)), h("dd", { "data-fact": name }, value)])),
+    h(
+      "dl",
+      {},
+      rows.map(([name, value]) => [h("dt", {}, t(name)), h("dd", { "data-fact": name }, value)]),
+    ),
     python("weight"),
-    shares ? h("p", {}, t("shares", { heads: shares })) : null);
+    shares ? h("p", {}, t("shares", { heads: shares })) : null,
+  );
 }
 
 function jobText(facts) {

@@ -14,8 +14,11 @@ views.neurons = {
     const high = low ? 72 : 52;
     const nodes = list.flatMap((n, i) => this.row(n, i, i * high + 4, most, low));
     const more = t("moreNeurons", { n: all - AT_FIRST, all: (L * F).toLocaleString("en") });
-    figure.replaceChildren(drawing(count_ * high, t("neuronsTitle", { token: columnText(state.p) }), nodes),
-      legend(), ...(all > AT_FIRST ? [fold("grid8", more)] : []));
+    figure.replaceChildren(
+      drawing(count_ * high, t("neuronsTitle", { token: columnText(state.p) }), nodes),
+      legend(),
+      ...(all > AT_FIRST ? [fold("grid8", more)] : []),
+    );
   },
   row(n, i, y, most, low) {
     const name = `${at(DATA.neurons.layer, n)}·N${at(DATA.neurons.number, n)}`;
@@ -24,14 +27,25 @@ views.neurons = {
     const base = y + (state.back ? 24 : 26);
     const nodes = [
       i === state.neuron ? rect(0, y - 2, columns.width, low ? 68 : 50, "band") : null,
-      words(0, y + 14, name, "data-neuron"), words(0, y + 29, t("moves", { x: digits(size, 2) }), "soft small"),
+      words(0, y + 14, name, "data-neuron"),
+      words(0, y + 29, t("moves", { x: digits(size, 2) }), "soft small"),
       line(columns.gutter, base, edge(columns.shown.length), base),
     ];
     for (const [place, { token }] of columns.shown.entries()) {
-      if (token !== undefined) nodes.push(state.back ? this.slope(n, token, place, base - 11, most) : this.fires(n, token, place, base, most));
+      if (token !== undefined)
+        nodes.push(
+          state.back
+            ? this.slope(n, token, place, base - 11, most)
+            : this.fires(n, token, place, base, most),
+        );
     }
     nodes.push(...this.pushes(n, here, base + (low ? 34 : 15)));
-    nodes.push(rect(0, y - 2, columns.width, low ? 68 : 50, "hit", { "data-neuron": n, onclick: () => set({ neuron: i }) }));
+    nodes.push(
+      rect(0, y - 2, columns.width, low ? 68 : 50, "hit", {
+        "data-neuron": n,
+        onclick: () => set({ neuron: i }),
+      }),
+    );
     return nodes;
   },
   fires(n, token, place, base, most) {
@@ -40,11 +54,20 @@ views.neurons = {
     const wide = Math.min(36, columns.step - 4);
     const x = middle(place) - wide / 2;
     if (height < 0.8) return null;
-    if (value < 0) return rect(x + 0.6, base + 0.6, wide - 1.2, Math.max(0.4, height - 1.2), "hollow");
-    return rect(x, base - height, wide, Math.max(0.5, height), token === state.p ? "ink" : "forward");
+    if (value < 0)
+      return rect(x + 0.6, base + 0.6, wide - 1.2, Math.max(0.4, height - 1.2), "hollow");
+    return rect(
+      x,
+      base - height,
+      wide,
+      Math.max(0.5, height),
+      token === state.p ? "ink" : "forward",
+    );
   },
   slope(n, token, place, y, most) {
-    return token < SCORED ? mark(middle(place), y, at(DATA.neurons.slope, n, token), most, 20) : words(middle(place), y + 5, "–", "faint mid");
+    return token < SCORED
+      ? mark(middle(place), y, at(DATA.neurons.slope, n, token), most, 20)
+      : words(middle(place), y + 5, "–", "faint mid");
   },
   /** A negative activation pushes the other way. */
   pushes(n, here, y) {
@@ -63,8 +86,10 @@ views.neurons = {
     const room = half_ - columns.gutter - 20;
     const keep = { style: "white-space:pre" };
     return [
-      words(columns.gutter + 2, y, "↑", "soft small"), words(columns.gutter + 16, y, list(up, room), "token small", keep),
-      words(half_ + 2, y, "↓", "soft small"), words(half_ + 16, y, list(down, room), "token small soft", keep),
+      words(columns.gutter + 2, y, "↑", "soft small"),
+      words(columns.gutter + 16, y, list(up, room), "token small", keep),
+      words(half_ + 2, y, "↓", "soft small"),
+      words(half_ + 16, y, list(down, room), "token small soft", keep),
     ];
   },
   key(step) {

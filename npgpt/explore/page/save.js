@@ -7,7 +7,9 @@ function figureInView() {
     const { top, bottom } = figure.getBoundingClientRect();
     return Math.max(top - middleY, middleY - bottom, 0);
   };
-  const all = [...document.querySelectorAll("figure")].filter((figure) => figure.querySelector("svg[role=img]"));
+  const all = [...document.querySelectorAll("figure")].filter((figure) =>
+    figure.querySelector("svg[role=img]"),
+  );
   return all.reduce((best, figure) => (distance(figure) < distance(best) ? figure : best));
 }
 
@@ -15,17 +17,39 @@ function figureInView() {
 function standalone(figure) {
   const drawn = figure.querySelector("svg[role=img]");
   const copy = drawn.cloneNode(true);
-  const names = ["fill", "stroke", "stroke-width", "stroke-dasharray", "font", "text-anchor", "opacity"];
+  const names = [
+    "fill",
+    "stroke",
+    "stroke-width",
+    "stroke-dasharray",
+    "font",
+    "text-anchor",
+    "opacity",
+  ];
   const copies = copy.querySelectorAll("*");
   for (const [i, element] of drawn.querySelectorAll("*").entries()) {
     const style = getComputedStyle(element);
-    copies[i].setAttribute("style", names.map((name) => `${name}:${style.getPropertyValue(name)}`).join(";"));
+    copies[i].setAttribute(
+      "style",
+      names.map((name) => `${name}:${style.getPropertyValue(name)}`).join(";"),
+    );
   }
   const canvas = figure.querySelector("canvas");
-  if (canvas) copy.prepend(s("image", { href: canvas.toDataURL(), width: canvas.width / 2, height: canvas.height / 2 }));
+  if (canvas)
+    copy.prepend(
+      s("image", { href: canvas.toDataURL(), width: canvas.width / 2, height: canvas.height / 2 }),
+    );
   const [width, height] = [Number(copy.getAttribute("width")), Number(copy.getAttribute("height"))];
   copy.setAttribute("xmlns", "http://www.w3.org/2000/svg");
-  copy.prepend(s("rect", { x: -12, y: -20, width: width + 24, height: height + 40, fill: getComputedStyle(document.body).backgroundColor }));
+  copy.prepend(
+    s("rect", {
+      x: -12,
+      y: -20,
+      width: width + 24,
+      height: height + 40,
+      fill: getComputedStyle(document.body).backgroundColor,
+    }),
+  );
   copy.setAttribute("viewBox", `-12 -20 ${width + 24} ${height + 40}`);
   return new XMLSerializer().serializeToString(copy);
 }

@@ -8,27 +8,64 @@ views.silent = {
     const bySize = (list) => list.sort((a, b) => b.change - a.change);
     const mlps = bySize(DATA.mlps.map((mlp, n) => ({ ...mlp, name: `${n}·MLP`, head: -1 })));
     let heads = DATA.heads.map((each, i) => ({ ...each, name: address(i), head: i }));
-    const most = new Set([...heads].sort((a, b) => Math.abs(b.change) - Math.abs(a.change)).slice(0, HEADS_AT_ONCE).map((x) => x.head));
+    const most = new Set(
+      [...heads]
+        .sort((a, b) => Math.abs(b.change) - Math.abs(a.change))
+        .slice(0, HEADS_AT_ONCE)
+        .map((x) => x.head),
+    );
     const folded_ = heads.length - HEADS_AT_ONCE;
     if (!state.all) heads = heads.filter((x) => most.has(x.head) || x.head === state.head);
     bySize(heads);
     this.list = heads;
     const scale = this.scale([...mlps, ...heads]);
     const nodes = this.axis(scale, 26 + (mlps.length + heads.length) * 16 + 14);
-    const draw = (list, top) => list.forEach((part, i) => nodes.push(...this.row(part, top + i * 16, scale)));
+    const draw = (list, top) =>
+      list.forEach((part, i) => nodes.push(...this.row(part, top + i * 16, scale)));
     draw(mlps, 26);
     draw(heads, 26 + mlps.length * 16 + 14);
     const height = 26 + (mlps.length + heads.length) * 16 + 14;
-    nodes.push(words(scale.x(0) - 10, height + 16, t("better"), "soft end small"), words(scale.x(0) + 10, height + 16, t("worse"), "soft small"));
-    figure.replaceChildren(this.key_(), drawing(height + 22, t("silentTitle"), nodes), ...(folded_ > 0 ? [fold("all", t("quietFold", { n: folded_ }))] : []));
+    nodes.push(
+      words(scale.x(0) - 10, height + 16, t("better"), "soft end small"),
+      words(scale.x(0) + 10, height + 16, t("worse"), "soft small"),
+    );
+    figure.replaceChildren(
+      this.key_(),
+      drawing(height + 22, t("silentTitle"), nodes),
+      ...(folded_ > 0 ? [fold("all", t("quietFold", { n: folded_ }))] : []),
+    );
   },
   key_() {
-    const dot = (kind) => s("svg", { width: 11, height: 11, viewBox: "0 0 11 11", style: "display:inline-block", "aria-hidden": "true" }, s("circle", { cx: 5.5, cy: 5.5, r: 4, class: kind }));
-    return h("p", { class: "legend" }, dot("ink"), t("exact"), " ", dot("est"), t("firstOrder"), " · ", t("changeOf"));
+    const dot = (kind) =>
+      s(
+        "svg",
+        {
+          width: 11,
+          height: 11,
+          viewBox: "0 0 11 11",
+          style: "display:inline-block",
+          "aria-hidden": "true",
+        },
+        s("circle", { cx: 5.5, cy: 5.5, r: 4, class: kind }),
+      );
+    return h(
+      "p",
+      { class: "legend" },
+      dot("ink"),
+      t("exact"),
+      " ",
+      dot("est"),
+      t("firstOrder"),
+      " · ",
+      t("changeOf"),
+    );
   },
   /** From 0 to both sides; what is three times as large as all others becomes an arrow. */
   scale(parts) {
-    const ends = (sign) => parts.flatMap(({ change, estimate }) => [sign * change, sign * estimate]).sort((a, b) => b - a);
+    const ends = (sign) =>
+      parts
+        .flatMap(({ change, estimate }) => [sign * change, sign * estimate])
+        .sort((a, b) => b - a);
     const limit = (sign) => {
       const all = ends(sign).filter((x) => x > 0);
       const cut = all.findIndex((x, i) => i + 1 < all.length && x < 3 * all[i + 1]);
@@ -45,7 +82,10 @@ views.silent = {
     const nodes = [words(columns.width, 12, t("exact").split(/[ （]/)[0], "soft end small")];
     for (let v = Math.ceil(-left / step) * step; v <= right * 1.0001; v += step) {
       const zero = Math.abs(v) < step / 2;
-      nodes.push(line(x(v), 18, x(v), bottom, zero ? "axis" : "dots"), words(x(v), 12, zero ? "0" : signedDigits(Number(v.toPrecision(6)), 1), "soft mid small"));
+      nodes.push(
+        line(x(v), 18, x(v), bottom, zero ? "axis" : "dots"),
+        words(x(v), 12, zero ? "0" : signedDigits(Number(v.toPrecision(6)), 1), "soft mid small"),
+      );
     }
     return nodes;
   },
@@ -56,11 +96,19 @@ views.silent = {
     const chosen = head === state.head;
     return [
       chosen ? rect(0, y, columns.width, 16, "band") : null,
-      words(0, y + 12, name, `small ${chosen ? "bold" : ""}`), line(columns.gutter, y + 8, to + 8, y + 8),
+      words(0, y + 12, name, `small ${chosen ? "bold" : ""}`),
+      line(columns.gutter, y + 8, to + 8, y + 8),
       line(a, y + 8, end, y + 8, "axis"),
       s("circle", { cx: a, cy: y + 8, r: 4, class: "est" }),
-      out ? s("path", { d: change > 0 ? `M${end} ${y + 4}l7 4l-7 4z` : `M${b} ${y + 4}l-7 4l7 4z`, class: "ink" }) : s("circle", { cx: b, cy: y + 8, r: 3.4, class: "ink" }),
-      words(columns.width, y + 12, signed(change, 3), `end small ${chosen ? "bold" : ""}`, { "data-change": name }),
+      out
+        ? s("path", {
+            d: change > 0 ? `M${end} ${y + 4}l7 4l-7 4z` : `M${b} ${y + 4}l-7 4l7 4z`,
+            class: "ink",
+          })
+        : s("circle", { cx: b, cy: y + 8, r: 3.4, class: "ink" }),
+      words(columns.width, y + 12, signed(change, 3), `end small ${chosen ? "bold" : ""}`, {
+        "data-change": name,
+      }),
       rect(0, y, columns.width, 16, "hit", { onclick: () => head >= 0 && set({ head }) }),
     ];
   },

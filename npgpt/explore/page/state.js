@@ -37,13 +37,32 @@ function starAt(position) {
 function pair() {
   const ids = [...at(DATA.answers.ids, state.p)];
   const wished = state.p === DATA.start.position ? DATA.start : {};
-  const target = ids.includes(state.target) ? state.target : wished.target ?? targetAt(state.p);
+  const target = ids.includes(state.target) ? state.target : (wished.target ?? targetAt(state.p));
   const others = ids.filter((id) => id !== target);
   const foil = others.includes(state.foil) ? state.foil : wished.foil;
   return { target, foil: others.includes(foil) ? foil : others[0] };
 }
 
-const KINDS = { p: "n", head: "h", key: "n", step: "n", back: "b", lang: "t", scheme: "t", sort: "t", row: "n", neuron: "n", target: "n", foil: "n", open: "t", grid: "b", more: "b", quiet: "b", grid8: "b", all: "b" };
+const KINDS = {
+  p: "n",
+  head: "h",
+  key: "n",
+  step: "n",
+  back: "b",
+  lang: "t",
+  scheme: "t",
+  sort: "t",
+  row: "n",
+  neuron: "n",
+  target: "n",
+  foil: "n",
+  open: "t",
+  grid: "b",
+  more: "b",
+  quiet: "b",
+  grid8: "b",
+  all: "b",
+};
 const DEFAULTS = {};
 
 function readAddress() {
@@ -86,7 +105,14 @@ function writeAddress() {
   for (const name of Object.keys(KINDS)) {
     const value = state[name];
     if (value === DEFAULTS[name] || value === null || value === "") continue;
-    const text = name === "head" ? `${layerOf(value)}.${value % H}` : value === true ? "1" : value === false ? "0" : value;
+    const text =
+      name === "head"
+        ? `${layerOf(value)}.${value % H}`
+        : value === true
+          ? "1"
+          : value === false
+            ? "0"
+            : value;
     words.push(`${name}=${encodeURIComponent(text)}`);
   }
   try {

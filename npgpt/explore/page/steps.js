@@ -38,7 +38,12 @@ function stepTable(step, back, head) {
     return { value, drawn: "mark", sums: step === 6 };
   }
   return {
-    2: { value: (i, j) => (S(i, j) === null ? null : S(i, j) * divisorOf(head)), drawn: "grey", square: true, digits: 0 },
+    2: {
+      value: (i, j) => (S(i, j) === null ? null : S(i, j) * divisorOf(head)),
+      drawn: "grey",
+      square: true,
+      digits: 0,
+    },
     3: { value: S, drawn: "grey", square: true, digits: 1 },
     4: { value: S, drawn: "grey", digits: 1 },
     5: { value: P, drawn: "weight", sums: true },

@@ -8,7 +8,9 @@ views.stream = {
     const height = columns.wide ? ROW : 35;
     const top = columns.wide ? 26 : 20;
     const W = columns.width;
-    const room = columns.wide ? { bars: columns.gutter, end: 400, guesses: 440, rank: W } : { bars: columns.gutter, end: W - 8, guesses: columns.gutter + 40, rank: W };
+    const room = columns.wide
+      ? { bars: columns.gutter, end: 400, guesses: 440, rank: W }
+      : { bars: columns.gutter, end: W - 8, guesses: columns.gutter + 40, rank: W };
     const nodes = [this.heads(room)];
     const scale = this.scale(room);
     for (const [r, name] of ROWS.entries()) {
@@ -17,11 +19,15 @@ views.stream = {
       nodes.push(words(0, y + 14, name, r % 2 || r === 0 ? "" : "soft"));
       nodes.push(...(state.back ? this.slope(r, y, scale) : this.added(r, y, scale)));
       nodes.push(...this.guesses(r, y, room));
-      if (r % 2 === 0 && r > 0 && r < ROWS.length - 1) nodes.push(line(0, y + height, W, y + height));
+      if (r % 2 === 0 && r > 0 && r < ROWS.length - 1)
+        nodes.push(line(0, y + height, W, y + height));
       nodes.push(rect(0, y, W, height, "hit", { "data-row": r, onclick: () => this.choose(r) }));
     }
     if (!state.back && columns.wide) nodes.push(this.steps(top, height, scale));
-    figure.replaceChildren(drawing(top + ROWS.length * height + 4, t(state.back ? "alongGradient" : "sizes"), nodes), legend());
+    figure.replaceChildren(
+      drawing(top + ROWS.length * height + 4, t(state.back ? "alongGradient" : "sizes"), nodes),
+      legend(),
+    );
   },
   choose(r) {
     const attention = r > 0 && r % 2 === 1;
@@ -30,17 +36,26 @@ views.stream = {
   heads(room) {
     const { p, back } = state;
     const power = powerFor(ROWS.map((_, r) => at(DATA.stream.slope, r, p)));
-    const left = back ? `${t("alongGradient")}${unit(power)}` : t(columns.wide ? "sizes" : "sizeOnly");
+    const left = back
+      ? `${t("alongGradient")}${unit(power)}`
+      : t(columns.wide ? "sizes" : "sizeOnly");
     if (!columns.wide) return [words(room.bars, 12, left, "soft small")];
     return [
-      words(room.bars, 12, left, "soft"), words(room.guesses, 12, t("lensSays"), "soft"),
-      words(room.rank, 12, t("rankOf", { token: quoted(tokenText(label(targetAt(p)), 8)) }), "soft end"),
+      words(room.bars, 12, left, "soft"),
+      words(room.guesses, 12, t("lensSays"), "soft"),
+      words(
+        room.rank,
+        12,
+        t("rankOf", { token: quoted(tokenText(label(targetAt(p)), 8)) }),
+        "soft end",
+      ),
     ];
   },
   scale(room) {
     const { p, back } = state;
     const values = ROWS.map((_, r) => at(back ? DATA.stream.slope : DATA.stream.added, r, p));
-    const most = largest(back ? values : [...values, ...ROWS.map((_, r) => at(DATA.stream.size, r, p))]) || 1;
+    const most =
+      largest(back ? values : [...values, ...ROWS.map((_, r) => at(DATA.stream.size, r, p))]) || 1;
     if (!back) return { zero: room.bars, per: (room.end - room.bars - 44) / most };
     const span = room.end - room.bars;
     return { zero: room.bars + span / 2, per: (span / 2 - 50) / most, power: powerFor(values) };
@@ -54,7 +69,9 @@ views.stream = {
   },
   steps(top, height, { zero, per }) {
     const x = (r) => (zero + at(DATA.stream.size, r, state.p) * per).toFixed(1);
-    const path = ROWS.map((_, r) => `${r ? "H" : "M"}${x(r)}${r ? "" : ` ${top}`}V${top + (r + 1) * height}`);
+    const path = ROWS.map(
+      (_, r) => `${r ? "H" : "M"}${x(r)}${r ? "" : ` ${top}`}V${top + (r + 1) * height}`,
+    );
     return s("path", { d: path.join(""), class: "path" });
   },
   slope(r, y, { zero, per, power }) {

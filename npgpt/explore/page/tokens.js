@@ -13,15 +13,38 @@ views.tokens = {
       if (token === undefined) continue;
       const x = middle(place);
       const small = columns.step < 40 ? "soft mid tiny" : "soft mid";
-      if (columns.step >= 28 || String(DATA.tokens[token].id).length < 5) nodes.push(words(x, 16, String(DATA.tokens[token].id), small));
+      if (columns.step >= 28 || String(DATA.tokens[token].id).length < 5)
+        nodes.push(words(x, 16, String(DATA.tokens[token].id), small));
       if (state.back) nodes.push(...this.slope(x, slopes[token], most, power, token));
       else nodes.push(...this.loss(x, base, token, most));
     }
-    nodes.push(words(0, state.back ? 78 : base - 4, t(state.back ? "saliency" : columns.wide ? "nextLoss" : "lossShort"), "soft"));
-    if (state.back && power) nodes.push(words(0, 94, columns.wide ? t("times", { power: tenTo(power) }) : `· ${tenTo(power)}`, "soft small"));
-    nodes.push(line(G_, state.back ? 74 : base, edge(columns.shown.length), state.back ? 74 : base, "axis"));
+    nodes.push(
+      words(
+        0,
+        state.back ? 78 : base - 4,
+        t(state.back ? "saliency" : columns.wide ? "nextLoss" : "lossShort"),
+        "soft",
+      ),
+    );
+    if (state.back && power)
+      nodes.push(
+        words(
+          0,
+          94,
+          columns.wide ? t("times", { power: tenTo(power) }) : `· ${tenTo(power)}`,
+          "soft small",
+        ),
+      );
+    nodes.push(
+      line(G_, state.back ? 74 : base, edge(columns.shown.length), state.back ? 74 : base, "axis"),
+    );
     const said = state.back ? t("saliency") : t("nextLoss");
-    figure.replaceChildren(drawing(base + 4, said, nodes), legend(), fold("more", t("bytes")), ...(state.more ? [bytesTable()] : []));
+    figure.replaceChildren(
+      drawing(base + 4, said, nodes),
+      legend(),
+      fold("more", t("bytes")),
+      ...(state.more ? [bytesTable()] : []),
+    );
   },
   loss(x, base, token, most) {
     const wide = Math.min(22, columns.step - 6);
@@ -50,7 +73,16 @@ views.tokens = {
 
 /** Bytes in hexadecimal; the tokens of one character stand under one bracket in the strip. */
 function bytesTable() {
-  return h("p", { class: "note mono" }, DATA.tokens.map((token, i) => [
-    h("span", { class: token.part ? "chip bytes" : "chip" }, `${i} ${tokenText(token.label)} = ${token.bytes || "#" + token.id}`), " ",
-  ]));
+  return h(
+    "p",
+    { class: "note mono" },
+    DATA.tokens.map((token, i) => [
+      h(
+        "span",
+        { class: token.part ? "chip bytes" : "chip" },
+        `${i} ${tokenText(token.label)} = ${token.bytes || "#" + token.id}`,
+      ),
+      " ",
+    ]),
+  );
 }
