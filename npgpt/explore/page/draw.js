@@ -38,8 +38,7 @@ const RAMPS = {
   greyLight: ["F7F5F0", "D5D0C6", "A8A297", "7B756C", "524D47", "2B2825"],
   greyDark: ["1D2024", "33363B", "55585C", "85827D", "B8B2A9", "ECE7DE"],
 };
-const isDark = () =>
-  state.scheme ? state.scheme === "dark" : matchMedia("(prefers-color-scheme: dark)").matches;
+const isDark = () => document.documentElement.dataset.scheme === "dark";
 
 /** The colour [r, g, b] of a share between 0 and 1; the square root shows small ones. */
 function shade(share, grey = false) {
@@ -54,12 +53,12 @@ function shade(share, grey = false) {
 }
 const css = ([r, g, b]) => `rgb(${r},${g},${b})`;
 
-/** Black or white, whichever stands out more from a colour. */
+/** The kind of text, black or white, that stands out more from a colour. */
 function inkOn(rgb) {
   const [r, g, b] = rgb.map((c) =>
     (c /= 255) <= 0.03928 ? c / 12.92 : ((c + 0.055) / 1.055) ** 2.4,
   );
-  return 0.2126 * r + 0.7152 * g + 0.0722 * b > 0.179 ? "#000" : "#fff";
+  return 0.2126 * r + 0.7152 * g + 0.0722 * b > 0.179 ? "on-light" : "on-dark";
 }
 
 /** A gradient as a square of this area: filled raises the loss, hollow lowers it. */

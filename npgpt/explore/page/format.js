@@ -92,6 +92,11 @@ function count(n) {
   }
   return words[n] ?? String(n);
 }
+/** A section as the article counts: "5, 6" -> 五、六, "7.3" -> 七.3. */
+function numbered(section) {
+  if (state.lang !== "zh") return section;
+  return section.replace(/^\d+|(?<=, )\d+/g, (n) => CHINESE_DIGITS[n]).replace(", ", "、");
+}
 const capital = (text) => text[0].toUpperCase() + text.slice(1);
 
 /** Width of mono text in pixels: Chinese characters are twice as wide. */

@@ -69,7 +69,7 @@ const FORMULAS = {
 const SOURCES = {
   tokens: ["npgpt.ops.lookup", LLAMA ? "5" : "5, 6"],
   stream: [`npgpt.models.${DATA.kind}.model.block_`, "9"],
-  attention: ["npgpt.ops.softmax.softmax_", "7.3 · 5"],
+  attention: ["npgpt.ops.softmax.softmax_", "7.3"],
   neurons: [LLAMA ? "npgpt.layers.swiglu.swiglu_" : "npgpt.layers.feed_forward.feed_forward_", "8"],
   answers: ["npgpt.ops.lm_head.lm_head_", "10"],
   silent: ["npgpt.ablate", "7.6"],

@@ -46,20 +46,25 @@ views.head = {
     this.high = high;
     this.pointer = s("g", {});
     nodes.push(this.pointer);
-    return [
-      drawing(
-        height + 2,
-        t("headTitle", {
-          address: address(head),
-          layer: layerOf(head),
-          head: head % H,
-          token: columnText(state.p),
-          key: columnText(state.key),
-        }),
-        nodes,
-      ),
-      tableLegend(shown, sizes),
-    ];
+    const name = t("headTitle", {
+      address: address(head),
+      layer: layerOf(head),
+      head: head % H,
+      token: columnText(state.p),
+      key: columnText(state.key),
+    });
+    return [this.listen(drawing(height + 2, name, nodes)), tableLegend(shown, sizes)];
+  },
+  /** One listener for all cells: a thousand of them take longer than the drawing. */
+  listen(svg) {
+    const cellOf = (event) => event.target.dataset?.cell?.split(" ").map(Number);
+    svg.addEventListener("click", (event) => {
+      const [i, j] = cellOf(event) ?? [0, 1];
+      if (j <= i) set({ p: i, key: j });
+    });
+    svg.addEventListener("pointerover", (event) => previewCell(...(cellOf(event) ?? [null, null])));
+    svg.addEventListener("pointerleave", () => previewCell(null, null));
+    return svg;
   },
   row(shown, sizes, i, y, high) {
     const bold = i === state.p ? "bold" : "";
@@ -88,12 +93,7 @@ views.head = {
     }
     const value = shown.value(i, j);
     if (value === null) return [words(x + step / 2, y + high / 2 + 4, "·", "faint mid")];
-    const more = {
-      "data-cell": `${i} ${j}`,
-      onclick: () => j <= i && set({ p: i, key: j }),
-      onpointerenter: () => previewCell(i, j),
-      onpointerleave: () => previewCell(null, null),
-    };
+    const more = { "data-cell": `${i} ${j}` };
     const text = cellText(shown, sizes, value, step < 34);
     if (shown.drawn === "mark") {
       const room = step >= 50;
@@ -110,12 +110,9 @@ views.head = {
     return [
       rect(x + 0.5, y + 0.5, step - 1, high - 1, "cell", {
         fill: css(colour),
-        style: "cursor:pointer",
         ...more,
       }),
-      words(x + step / 2, y + high / 2 + 4, text, `mid ${small}`, {
-        style: `fill:${inkOn(colour)};pointer-events:none`,
-      }),
+      words(x + step / 2, y + high / 2 + 4, text, `mid ${small} ${inkOn(colour)}`),
     ];
   },
   /** The folded tokens of a row together, so that it still sums to what it should. */

@@ -57,8 +57,7 @@ views.lens = {
             middle(place),
             y + 13,
             tokenText(label(id).replace(/^␣(?=.)/, ""), most),
-            "token mid tiny",
-            { style: `fill:${inkOn(colour)};pointer-events:none` },
+            `token mid tiny ${inkOn(colour)}`,
           )
         : null,
       right ? rect(edge(place) + 1.5, y + 1.5, columns.step - 3, height - 3, "right") : null,

@@ -84,14 +84,16 @@ function drawView(name) {
 
 /** Draw what reads one of the changed keys; null: everything, as for another width. */
 function drawAll(changed) {
-  drawFrame();
-  const moved =
-    changed === null || (isFolded() && ["p", "head", "key"].some((name) => changed.includes(name)));
-  if (moved) layColumns();
-  for (const name of Object.keys(views)) {
-    if (moved || views[name].reads.some((key) => changed.includes(key))) drawView(name);
+  const folds = isFolded() && ["p", "head", "key"].some((name) => changed?.includes(name));
+  const all = changed === null || folds;
+  const reads = (keys) => all || keys.some((key) => changed.includes(key));
+  if (all || reads(["back", "lang", "scheme"])) drawFrame();
+  if (all) layColumns();
+  for (const name of Object.keys(views)) if (reads(views[name].reads)) drawView(name);
+  for (const chapter of CHAPTERS) {
+    const keys = chapter.figures.flatMap((name) => views[name].reads);
+    if (reads(["back", "lang", ...keys])) drawChapter(chapter);
   }
-  CHAPTERS.forEach(drawChapter);
 }
 
 /** Direction, language and scheme of the whole page. */
@@ -99,7 +101,8 @@ function drawFrame() {
   const root = document.documentElement;
   root.classList.toggle("back", state.back);
   root.lang = state.lang === "zh" ? "zh-CN" : "en";
-  root.dataset.scheme = isDark() ? "dark" : "light";
+  const system = matchMedia("(prefers-color-scheme: dark)").matches ? "dark" : "light";
+  root.dataset.scheme = state.scheme || system;
   document.querySelector("#setup summary").textContent = t("setup");
 }
 

@@ -111,11 +111,7 @@ function margin(chapter) {
   const way = state.back ? "back" : "forward";
   const source = chapter === "attention" ? STEP_SOURCES[state.step] : SOURCES[chapter][0];
   const section =
-    chapter === "attention"
-      ? state.lang === "zh"
-        ? `7.3 第 ${state.step} 步`
-        : `7.3 step ${state.step}`
-      : SOURCES[chapter][1];
+    chapter === "attention" ? t("sectionOfStep", { step: state.step }) : SOURCES[chapter][1];
   const notes = { answers: state.back ? t("beforeN", { n: SCORED }) : t("fixedScale") };
   return [
     h(
@@ -128,7 +124,7 @@ function margin(chapter) {
       { class: "source" },
       breakable(source.endsWith("_") ? source + (state.back ? "backward" : "forward") : source),
     ),
-    h("p", {}, t("article", { section })),
+    h("p", {}, t("article", { section: numbered(section) })),
     python(chapter),
     notes[chapter] ? h("p", {}, notes[chapter]) : null,
   ].filter(Boolean);

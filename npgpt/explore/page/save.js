@@ -64,6 +64,7 @@ function saveFigure() {
 
 async function copyLink(event) {
   const where = event.target;
+  writeAddress();
   try {
     await navigator.clipboard.writeText(location.href);
     where.textContent = t("copied");

@@ -100,6 +100,13 @@ function sensible(changes) {
   return next;
 }
 
+let pending = 0;
+/** The address follows when the reader pauses: writing it takes longer than drawing a step. */
+function writeAddressSoon() {
+  clearTimeout(pending);
+  pending = setTimeout(writeAddress, 150);
+}
+
 function writeAddress() {
   const words = [];
   for (const name of Object.keys(KINDS)) {
@@ -128,7 +135,7 @@ function set(changes) {
   const changed = Object.keys(next).filter((name) => next[name] !== state[name]);
   if (!changed.length) return;
   Object.assign(state, next);
-  writeAddress();
+  writeAddressSoon();
   for (const redraw of redraws) redraw(changed);
 }
 

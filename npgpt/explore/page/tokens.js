@@ -5,7 +5,7 @@ views.tokens = {
   draw(figure) {
     const G_ = columns.gutter;
     const base = 118;
-    const nodes = [followed(base), words(0, 16, t("id"), "soft")];
+    const nodes = [followed(base), words(0, 12, t("id"), "soft")];
     const slopes = upTo(T).map((i) => at(DATA.stream.slope, 0, i));
     const most = largest(state.back ? slopes : DATA.losses.values) || 1;
     const power = powerFor(slopes);
@@ -13,8 +13,8 @@ views.tokens = {
       if (token === undefined) continue;
       const x = middle(place);
       const small = columns.step < 40 ? "soft mid tiny" : "soft mid";
-      if (columns.step >= 28 || String(DATA.tokens[token].id).length < 5)
-        nodes.push(words(x, 16, String(DATA.tokens[token].id), small));
+      const low = columns.step < 34 && place % 2 ? 11 : 0; // narrow columns take turns
+      nodes.push(words(x, 12 + low, String(DATA.tokens[token].id), small));
       if (state.back) nodes.push(...this.slope(x, slopes[token], most, power, token));
       else nodes.push(...this.loss(x, base, token, most));
     }

@@ -55,7 +55,7 @@ Object.assign(WORDS, {
   say3: ["divided by √d, so that softmax stays soft", "除以 √d，softmax 才不会太硬"],
   say4: ["no token looks to its right", "不许看右边"],
   say5: ["scores become shares that sum to 1", "分数变成份额，和为 1"],
-  say6: ["what is moved: ‖P v W_O‖", "搬了多少：‖P v W_O‖"],
+  say6: ["what is moved: ‖P v Wₒ‖", "搬了多少：‖P v Wₒ‖"],
   back1: ["gradients of q, k and v", "q、k、v 的梯度"],
   back2: ["before scaling: the same, √d times smaller", "缩放之前：同一张图，小 √d 倍"],
   back3: ["masked cells pass nothing on", "掩码挡住的格子什么也不传"],

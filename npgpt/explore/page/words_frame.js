@@ -53,6 +53,7 @@ Object.assign(WORDS, {
   lowers: ["hollow: more of it lowers the loss", "空心：增大它，损失下降"],
   area: ["area = size", "面积 = 大小"],
   notScored: ["not scored: no token follows", "不计损失：后面没有 token"],
+  sectionOfStep: ["7.3 step {step}", "7.3 第 {step} 步"],
   article: ["Article {section}", "文章 {section}"],
   setup: ["Where model, seen, back and grads come from", "model、seen、back、grads 从哪里来"],
 });
