@@ -231,6 +231,14 @@ def test_the_address_holds_what_is_seen(open_page, file) -> None:
     assert again.text("main") == seen
 
 
+def test_an_address_that_makes_no_sense_does_no_harm(opened) -> None:
+    opened.go(
+        "lang=xx&p=99&head=9.9&key=-3&step=0&row=400&sort=x&scheme=y&open=z&target=q&neuron=77"
+    )
+    assert "At ired" in opened.text("#c-stream")
+    assert opened.said == []
+
+
 @pytest.mark.parametrize("view", ["stream", "gallery"])
 def test_a_figure_is_saved_as_svg(opened, view, tmp_path) -> None:
     opened.window.evaluate(

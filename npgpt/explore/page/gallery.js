@@ -55,19 +55,27 @@ views.gallery = {
       "div",
       { class: "choices", role: "group", "aria-label": t("arrange") },
       h("span", {}, t("arrange")),
-      ["place", "job", "moved", "gradient"].map(one),
+      ORDERS.map(one),
     );
   },
   order() {
-    const heads = upTo(L * H);
     const jobs = ["back", "same", "first", "mixed", "spread"];
     const value = {
+      place: (i) => i,
       job: (i) => jobs.indexOf(DATA.heads[i].job) * 10 - DATA.heads[i].share,
       moved: (i) => -at(DATA.moved.added, i, state.p),
       gradient: (i) => -DATA.heads[i].pull,
     }[state.sort];
-    if (value) heads.sort((a, b) => value(a) - value(b));
-    return L * H > AT_ONCE && !state.quiet ? heads.slice(0, AT_ONCE) : heads;
+    return this.thatMatter().sort((a, b) => value(a) - value(b));
+  },
+  /** Of very many heads those that the loss misses most, the chosen one, and the brightest. */
+  thatMatter() {
+    const heads = upTo(L * H);
+    if (heads.length <= AT_ONCE || state.quiet) return heads;
+    const change = (i) => Math.abs(DATA.heads[i].change);
+    const first = [state.head, starAt(state.p)];
+    const rest = heads.filter((i) => !first.includes(i)).sort((a, b) => change(b) - change(a));
+    return [...new Set([...first, ...rest])].slice(0, AT_ONCE);
   },
   layout(order) {
     const room = columns.width - columns.gutter;

@@ -19,7 +19,7 @@ views.head = {
     if (!table("probs", head))
       return figure.replaceChildren(...top, h("p", { class: "note" }, t("noTable")));
     const body = step === 1 ? vectorBars() : this.table();
-    figure.replaceChildren(...top, ...body, formulaLine(p, key), ...productBars());
+    figure.replaceChildren(...top, ...body, inNumbers(p, key));
   },
   buttons() {
     const order = state.back ? [6, 5, 4, 3, 2, 1] : [1, 2, 3, 4, 5, 6];

@@ -6,6 +6,9 @@ const filled = (text, number, kind = "") =>
   h("span", {}, math(text), " = ", h("b", { class: kind }, number));
 
 /** Of a cell, which is the chosen one or the one under the pointer. */
+const inNumbers = (p, key) =>
+  h("div", { class: "numbers" }, formulaLine(p, key), ...productBars(p, key));
+
 function formulaLine(p, key) {
   const { head, step, back } = state;
   const [a, b] = [columnText(p, 8), columnText(key, 8)];
@@ -181,8 +184,8 @@ function turning() {
 }
 
 /** The d_h products whose sum is the score, largest first. */
-function productBars() {
-  const { head, p, key, step, back } = state;
+function productBars(p, key) {
+  const { head, step, back } = state;
   const q = vector("q", head, p);
   if (back || step < 2 || step > 5 || !q) return [];
   const k = vector("k", head, key);

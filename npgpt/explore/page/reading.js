@@ -31,7 +31,7 @@ function previewCell(i, j) {
   const shown = stepTable(state.step, state.back, state.head);
   const corner = reading(shown, measured(shown), a, b);
   if (corner) document.querySelector("#v-head .reading")?.replaceWith(corner);
-  document.querySelector("#v-head .formula")?.replaceWith(formulaLine(a, b));
+  document.querySelector("#v-head .numbers")?.replaceWith(inNumbers(a, b));
 }
 
 function tableLegend(shown, sizes) {

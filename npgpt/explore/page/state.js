@@ -21,6 +21,7 @@ const state = {
   all: false, // all heads switched off
 };
 
+const ORDERS = ["place", "job", "moved", "gradient"];
 const views = {}; // name -> {reads, draw, key}
 const redraws = []; // functions of the changed keys
 
@@ -96,7 +97,9 @@ function sensible(changes) {
   next.key = Math.min(next.p, Math.max(0, next.key));
   next.step = Math.min(6, Math.max(1, next.step));
   next.row = Math.min(2 * L, Math.max(-1, next.row));
-  if (next.lang !== "zh") next.lang = "en";
+  const known = { lang: ["en", "zh"], scheme: ["", "light", "dark"], sort: ORDERS };
+  for (const [name, all] of Object.entries(known))
+    if (!all.includes(next[name])) next[name] = all[0];
   return next;
 }
 
