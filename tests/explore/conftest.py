@@ -80,6 +80,24 @@ class Opened:
         self.window.evaluate("state => { location.hash = state }", state)
         self.window.wait_for_function("() => new Promise(done => requestAnimationFrame(done))||1")
 
+    def cost(self, selector: str) -> float:
+        """Seconds that the page itself works after a click, until it is painted.
+
+        The processor's, so that other work on the machine does not count.
+        """
+        session = self.window.context.new_cdp_session(self.window)
+        session.send("Performance.enable", {"timeDomain": "threadTicks"})
+
+        def spent() -> float:
+            metrics = session.send("Performance.getMetrics")["metrics"]
+            return float(next(m["value"] for m in metrics if m["name"] == "TaskDuration"))
+
+        before = spent()
+        self.window.evaluate("selector => document.querySelector(selector).click()", selector)
+        painted = "() => new Promise(done => requestAnimationFrame(() => setTimeout(done)))"
+        self.window.evaluate(painted)
+        return spent() - before
+
     def text(self, selector: str) -> str:
         """The text of an element."""
         return self.window.locator(selector).first.text_content()
