@@ -19,7 +19,7 @@ from tests.explore.conftest import TEXT, Opened
 
 pytestmark = pytest.mark.browser
 
-FOLDS = "grid=1&more=1&quiet=1&grid8=1&all=1&open=0,2"
+FOLDS = "lens=1&bytes=1&moreHeads=1&moreNeurons=1&moreParts=1&open=0,2"
 NUMBER = re.compile(r"[+−-]?\d*\.?\d+")
 
 
@@ -348,7 +348,7 @@ def test_lens_stations_say_what_trace_says(opened, tales) -> None:
     """The folded grid: the likeliest token after each block, at every position."""
     model, tokenizer = tales
     seen = lens.observe(model, tokenizer.encode(TEXT))
-    opened.set("lang=en&grid=1")
+    opened.set("lang=en&lens=1")
     for position in (1, 4, 7):
         for row in lens.logit_lens(seen, position, 0, 1):
             n = 0 if row.station == "embed" else 2 * (int(row.station[2:]) + 1)

@@ -102,3 +102,10 @@ const capital = (text) => text[0].toUpperCase() + text.slice(1);
 /** Width of mono text in pixels: Chinese characters are twice as wide. */
 const monoWidth = (text, size) =>
   [...text].reduce((sum, c) => sum + (c.codePointAt(0) > 0x2e80 ? size : size * 0.602), 0);
+
+/** 1, 2 or 5 times a power of ten, so that an axis has about so many marks. */
+function niceStep(span, marks) {
+  const rough = (span || 1) / marks;
+  const power = 10 ** Math.floor(Math.log10(rough));
+  return [1, 2, 5, 10].map((n) => n * power).find((n) => n >= rough);
+}

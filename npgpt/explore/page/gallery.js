@@ -3,7 +3,7 @@
 const AT_ONCE = 144;
 
 views.gallery = {
-  reads: ["back", "lang", "scheme", "sort", "head", "quiet", "p"],
+  reads: ["back", "lang", "scheme", "sort", "head", "moreHeads", "p"],
   draw(figure) {
     const order = this.order();
     const lay = this.layout(order);
@@ -16,14 +16,10 @@ views.gallery = {
     const pen = canvas.getContext("2d");
     pen.scale(2, 2);
     const most = state.back ? largest(DATA.tables.dprobs.values) : 1;
-    const style = getComputedStyle(document.documentElement);
-    const [raises, lowers, paper] = ["--raises", "--lowers", "--paper"].map((name) =>
-      style.getPropertyValue(name),
-    );
-    this.inks = { raises, lowers, paper, shades: upTo(257).map((i) => shade(i / 256)) };
+    const inks = inksNow();
     const nodes = [];
     for (const place of lay.places) {
-      this.paint(pen, place, lay.size, most);
+      paintHead(pen, inks, place, lay.size, most);
       nodes.push(...this.label(place, lay));
     }
     if (lay.rows)
@@ -43,8 +39,8 @@ views.gallery = {
         canvas,
         drawing(lay.height, t(title, { n: L * H, last: L - 1 }), nodes),
       ),
-      ...(order.length < L * H || state.quiet
-        ? [fold("quiet", t("quietFold", { n: L * H - AT_ONCE }))]
+      ...(order.length < L * H || state.moreHeads
+        ? [fold("moreHeads", t("moreHeads", { n: L * H - AT_ONCE }))]
         : []),
       ...(missing ? [h("p", { class: "note" }, t("leftOut", { n: missing }))] : []),
     );
@@ -71,7 +67,7 @@ views.gallery = {
   /** Of very many heads those that the loss misses most, the chosen one, and the brightest. */
   thatMatter() {
     const heads = upTo(L * H);
-    if (heads.length <= AT_ONCE || state.quiet) return heads;
+    if (heads.length <= AT_ONCE || state.moreHeads) return heads;
     const change = (i) => Math.abs(DATA.heads[i].change);
     const first = [state.head, starAt(state.p)];
     const rest = heads.filter((i) => !first.includes(i)).sort((a, b) => change(b) - change(a));
@@ -117,68 +113,6 @@ views.gallery = {
         onclick: () => set({ head, row: -1 }),
       }),
     ];
-  },
-  paint(pen, { head, x, y }, size, most) {
-    const P = table(state.back ? "dprobs" : "probs", head);
-    if (!P) return;
-    const cell = size / T;
-    if (!state.back || cell < 2.4) return this.pixels(pen, P, x, y, size, most);
-    const { raises, lowers } = this.inks;
-    pen.lineWidth = 0.9;
-    for (let i = 0; i < T; i++) {
-      for (let j = 0; j <= i; j++) {
-        const value = P(i, j);
-        const side = Math.sqrt(Math.abs(value) / most) * (cell + 1);
-        if (side < 0.5) continue;
-        const [cx, cy] = [x + (j + 0.5) * cell - side / 2, y + (i + 0.5) * cell - side / 2];
-        if (value > 0) {
-          pen.fillStyle = raises;
-          pen.fillRect(cx, cy, side, side);
-        } else {
-          pen.strokeStyle = lowers;
-          pen.strokeRect(
-            cx + 0.45,
-            cy + 0.45,
-            Math.max(0.3, side - 0.9),
-            Math.max(0.3, side - 0.9),
-          );
-        }
-      }
-    }
-  },
-  /** One pixel a cell, then as large as the table is. */
-  pixels(pen, P, x, y, size, most) {
-    const small = h("canvas", { width: T, height: T });
-    const image = small.getContext("2d").createImageData(T, T);
-    const sign = {
-      1: isDark() ? [240, 151, 90] : [168, 74, 8],
-      [-1]: isDark() ? [179, 162, 242] : [90, 62, 156],
-    };
-    for (let i = 0; i < T; i++) {
-      for (let j = 0; j <= i; j++) {
-        const value = P(i, j);
-        const share = Math.sqrt(Math.abs(value) / most);
-        const [r, g, b] = state.back
-          ? sign[Math.sign(value) || 1]
-          : this.inks.shades[Math.round(256 * value)];
-        const place = 4 * (i * T + j);
-        [image.data[place], image.data[place + 1], image.data[place + 2]] = [r, g, b];
-        image.data[place + 3] = state.back ? 255 * share : 255;
-      }
-    }
-    small.getContext("2d").putImageData(image, 0, 0);
-    pen.imageSmoothingEnabled = T > 2 * size;
-    pen.drawImage(small, x, y, size, size);
-    if (size / T < 4) return;
-    pen.strokeStyle = this.inks.paper;
-    pen.lineWidth = 0.6;
-    pen.beginPath();
-    for (let i = 1; i < T; i++) {
-      const at_ = (i * size) / T;
-      (pen.moveTo(x + at_, y + at_ - size / T), pen.lineTo(x + at_, y + size));
-      (pen.moveTo(x, y + at_), pen.lineTo(x + Math.min(size, at_ + size / T), y + at_));
-    }
-    pen.stroke();
   },
   key(step) {
     const here = this.places.find((each) => each.head === state.head) ?? this.places[0];

@@ -1,11 +1,11 @@
 // The logit lens at every station and position; back, the gradient along each correction.
 
 views.lens = {
-  reads: ["p", "back", "lang", "scheme", "grid", "row", "head"],
+  reads: ["p", "back", "lang", "scheme", "lens", "row", "head"],
   draw(figure) {
-    const { grid, back } = state;
-    const opener = fold("grid", t("gridFold"));
-    if (!grid) return figure.replaceChildren(opener);
+    const { back } = state;
+    const opener = fold("lens", t("gridFold"));
+    if (!state.lens) return figure.replaceChildren(opener);
     const height = 18;
     const nodes = [];
     const power = powerFor(DATA.stream.slope.values);

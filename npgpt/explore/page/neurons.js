@@ -3,11 +3,11 @@
 const AT_FIRST = 8;
 
 views.neurons = {
-  reads: ["p", "back", "lang", "neuron", "grid8"],
+  reads: ["p", "back", "lang", "neuron", "moreNeurons"],
   draw(figure) {
     const all = DATA.neurons.at.shape[1];
-    const count_ = state.grid8 ? all : Math.min(AT_FIRST, all);
-    const list = upTo(count_).map((i) => at(DATA.neurons.at, state.p, i));
+    const many = state.moreNeurons ? all : Math.min(AT_FIRST, all);
+    const list = upTo(many).map((i) => at(DATA.neurons.at, state.p, i));
     const values = state.back ? DATA.neurons.slope : DATA.neurons.active;
     const most = largest(list.flatMap((n) => [...at(values, n)])) || 1;
     const low = !state.back && list.some((n) => at(values, n).some((x) => x < -0.25 * most));
@@ -15,9 +15,9 @@ views.neurons = {
     const nodes = list.flatMap((n, i) => this.row(n, i, i * high + 4, most, low));
     const more = t("moreNeurons", { n: all - AT_FIRST, all: (L * F).toLocaleString("en") });
     figure.replaceChildren(
-      drawing(count_ * high, t("neuronsTitle", { token: columnText(state.p) }), nodes),
+      drawing(many * high, t("neuronsTitle", { token: columnText(state.p) }), nodes),
       legend(),
-      ...(all > AT_FIRST ? [fold("grid8", more)] : []),
+      ...(all > AT_FIRST ? [fold("moreNeurons", more)] : []),
     );
   },
   row(n, i, y, most, low) {
@@ -72,7 +72,7 @@ views.neurons = {
   /** A negative activation pushes the other way. */
   pushes(n, here, y) {
     const [up, down] = here < 0 ? ["down", "up"] : ["up", "down"];
-    const half_ = columns.gutter + (columns.width - columns.gutter) / 2;
+    const half = columns.gutter + (columns.width - columns.gutter) / 2;
     const list = (name, room) => {
       let [text, used] = ["", 0];
       for (const id of at(DATA.neurons[name], n)) {
@@ -83,17 +83,17 @@ views.neurons = {
       }
       return text;
     };
-    const room = half_ - columns.gutter - 20;
+    const room = half - columns.gutter - 20;
     const keep = { style: "white-space:pre" };
     return [
       words(columns.gutter + 2, y, "↑", "soft small"),
       words(columns.gutter + 16, y, list(up, room), "token small", keep),
-      words(half_ + 2, y, "↓", "soft small"),
-      words(half_ + 16, y, list(down, room), "token small soft", keep),
+      words(half + 2, y, "↓", "soft small"),
+      words(half + 16, y, list(down, room), "token small soft", keep),
     ];
   },
   key(step) {
-    const last = Math.min(state.grid8 ? 99 : AT_FIRST, DATA.neurons.at.shape[1]) - 1;
+    const last = Math.min(state.moreNeurons ? 99 : AT_FIRST, DATA.neurons.at.shape[1]) - 1;
     if (step.y) set({ neuron: Math.min(last, Math.max(0, state.neuron + step.y)) });
     else if (step.x) set({ p: neighbour(state.p, step.x), neuron: state.neuron });
     return Boolean(step.x || step.y);

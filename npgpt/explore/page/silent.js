@@ -3,39 +3,38 @@
 const HEADS_AT_ONCE = 24;
 
 views.silent = {
-  reads: ["lang", "head", "all"],
+  reads: ["lang", "head", "moreParts"],
   draw(figure) {
-    const bySize = (list) => list.sort((a, b) => b.change - a.change);
-    const mlps = bySize(DATA.mlps.map((mlp, n) => ({ ...mlp, name: `${n}·MLP`, head: -1 })));
-    let heads = DATA.heads.map((each, i) => ({ ...each, name: address(i), head: i }));
-    const most = new Set(
-      [...heads]
-        .sort((a, b) => Math.abs(b.change) - Math.abs(a.change))
-        .slice(0, HEADS_AT_ONCE)
-        .map((x) => x.head),
-    );
-    const folded_ = heads.length - HEADS_AT_ONCE;
-    if (!state.all) heads = heads.filter((x) => most.has(x.head) || x.head === state.head);
-    bySize(heads);
-    this.list = heads;
-    const scale = this.scale([...mlps, ...heads]);
-    const nodes = this.axis(scale, 26 + (mlps.length + heads.length) * 16 + 14);
-    const draw = (list, top) =>
-      list.forEach((part, i) => nodes.push(...this.row(part, top + i * 16, scale)));
-    draw(mlps, 26);
-    draw(heads, 26 + mlps.length * 16 + 14);
-    const height = 26 + (mlps.length + heads.length) * 16 + 14;
-    nodes.push(
-      words(scale.x(0) - 10, height + 16, t("better"), "soft end small"),
-      words(scale.x(0) + 10, height + 16, t("worse"), "soft small"),
-    );
+    const mlps = DATA.mlps.map((mlp, n) => ({ ...mlp, name: `${n}·MLP`, head: -1 }));
+    const all = DATA.heads.map((each, i) => ({ ...each, name: address(i), head: i }));
+    this.list = this.inOrder(this.thatMatter(all));
+    const scale = this.scale([...mlps, ...this.list]);
+    const [high, gap] = [16, 14]; // of a row; between networks and heads
+    const top = 26 + mlps.length * high + gap;
+    const bottom = top + this.list.length * high;
+    const figureHeight = bottom + 22;
+    const nodes = [
+      this.axis(scale, bottom),
+      this.inOrder(mlps).map((part, i) => this.row(part, 26 + i * high, scale)),
+      this.list.map((part, i) => this.row(part, top + i * high, scale)),
+      words(scale.x(0) - 10, bottom + 16, t("better"), "soft end small"),
+      words(scale.x(0) + 10, bottom + 16, t("worse"), "soft small"),
+    ];
+    const left = all.length - HEADS_AT_ONCE;
     figure.replaceChildren(
-      this.key_(),
-      drawing(height + 22, t("silentTitle"), nodes),
-      ...(folded_ > 0 ? [fold("all", t("quietFold", { n: folded_ }))] : []),
+      this.legend(),
+      drawing(figureHeight, t("silentTitle"), nodes),
+      ...(left > 0 ? [fold("moreParts", t("moreHeads", { n: left }))] : []),
     );
   },
-  key_() {
+  inOrder: (parts) => parts.sort((a, b) => b.change - a.change),
+  /** The heads that change the loss most, and the chosen one. */
+  thatMatter(all) {
+    if (state.moreParts) return all;
+    const bySize = [...all].sort((a, b) => Math.abs(b.change) - Math.abs(a.change));
+    return bySize.filter((part, i) => i < HEADS_AT_ONCE || part.head === state.head);
+  },
+  legend() {
     const dot = (kind) =>
       s(
         "svg",

@@ -14,11 +14,11 @@ const state = {
   target: null,
   foil: null,
   open: "", // blocks whose heads are shown in the waterfall: "2,4"
-  grid: false, // folds: the lens at all positions,
-  more: false, // bytes,
-  quiet: false, // all heads in the gallery,
-  grid8: false, // further neurons,
-  all: false, // all heads switched off
+  bytes: false, // folds: what is open of what is not shown at once
+  lens: false,
+  moreHeads: false,
+  moreNeurons: false,
+  moreParts: false,
 };
 
 const ORDERS = ["place", "job", "moved", "gradient"];
@@ -58,11 +58,11 @@ const KINDS = {
   target: "n",
   foil: "n",
   open: "t",
-  grid: "b",
-  more: "b",
-  quiet: "b",
-  grid8: "b",
-  all: "b",
+  bytes: "b",
+  lens: "b",
+  moreHeads: "b",
+  moreNeurons: "b",
+  moreParts: "b",
 };
 const DEFAULTS = {};
 

@@ -85,7 +85,7 @@ views.stream = {
     ];
   },
   guesses(r, y, room) {
-    const line_ = columns.wide ? y + 14 : y + 30;
+    const baseline = columns.wide ? y + 14 : y + 30;
     const span = (room.rank - 40 - room.guesses) / 3;
     const most = columns.wide ? 8 : 7;
     const target = targetAt(state.p);
@@ -95,13 +95,13 @@ views.stream = {
       const end = x + (columns.wide ? span - 10 : 98);
       const right = id === target;
       return [
-        words(x, line_, tokenText(label(id), most), `token ${right ? "bold" : ""} small`),
-        words(end, line_, probability(p), "soft end small"),
-        right ? rect(x, line_ + 3, end - x, 2, "under") : null,
+        words(x, baseline, tokenText(label(id), most), `token ${right ? "bold" : ""} small`),
+        words(end, baseline, probability(p), "soft end small"),
+        right ? rect(x, baseline + 3, end - x, 2, "under") : null,
       ];
     });
     const rank = at(DATA.stream.rank, r, state.p);
-    return [...found, words(room.rank, line_, String(rank), rank === 1 ? "end bold" : "end")];
+    return [...found, words(room.rank, baseline, String(rank), rank === 1 ? "end bold" : "end")];
   },
   key(step) {
     if (step.y) this.choose(Math.min(2 * L, Math.max(0, chosenRow() + step.y)));

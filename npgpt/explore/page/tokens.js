@@ -1,9 +1,8 @@
 // Chapter 5: ids, the loss at each position; back, the gradient along each embedding.
 
 views.tokens = {
-  reads: ["p", "back", "lang", "more"],
+  reads: ["p", "back", "lang", "bytes"],
   draw(figure) {
-    const G_ = columns.gutter;
     const base = 118;
     const nodes = [followed(base), words(0, 12, t("id"), "soft")];
     const slopes = upTo(T).map((i) => at(DATA.stream.slope, 0, i));
@@ -36,14 +35,20 @@ views.tokens = {
         ),
       );
     nodes.push(
-      line(G_, state.back ? 74 : base, edge(columns.shown.length), state.back ? 74 : base, "axis"),
+      line(
+        columns.gutter,
+        state.back ? 74 : base,
+        edge(columns.shown.length),
+        state.back ? 74 : base,
+        "axis",
+      ),
     );
     const said = state.back ? t("saliency") : t("nextLoss");
     figure.replaceChildren(
       drawing(base + 4, said, nodes),
       legend(),
-      fold("more", t("bytes")),
-      ...(state.more ? [bytesTable()] : []),
+      fold("bytes", t("bytes")),
+      ...(state.bytes ? [bytesTable()] : []),
     );
   },
   loss(x, base, token, most) {

@@ -25,7 +25,7 @@ Object.assign(WORDS, {
   byjob: ["what it does", "作用"],
   bymoved: ["what it moves", "搬运量"],
   bygradient: ["gradient", "梯度"],
-  quietFold: ["{n} more heads", "另有 {n} 个头"],
+  moreHeads: ["{n} more heads", "另有 {n} 个头"],
   headRow: ["head {h}", "头 {h}"],
   jobfirst: ["first", "首个"],
   jobmostlyfirst: ["mostly first", "多看首个"],
