@@ -317,7 +317,13 @@ def test_a_notebook_shows_it_in_a_frame(chromium, tales, tmp_path) -> None:
     window.close()
 
 
-def test_print_shows_the_figures_and_no_controls(opened) -> None:
+def test_print_shows_the_figures_in_light_and_no_controls(opened) -> None:
+    opened.set("lang=en&scheme=dark")
+    scheme = "document.documentElement.dataset.scheme"
+    opened.window.evaluate("dispatchEvent(new Event('beforeprint'))")
+    assert opened.window.evaluate(scheme) == "light"
+    opened.window.evaluate("dispatchEvent(new Event('afterprint'))")
+    assert opened.window.evaluate(scheme) == "dark"
     opened.window.emulate_media(media="print")
     assert not opened.window.locator("#strip").is_visible()
     assert opened.window.locator("#v-head svg").first.is_visible()

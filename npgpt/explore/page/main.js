@@ -96,13 +96,14 @@ function drawAll(changed) {
   }
 }
 
+let printing = false; // always light: paper is
 /** Direction, language and scheme of the whole page. */
 function drawFrame() {
   const root = document.documentElement;
   root.classList.toggle("back", state.back);
   root.lang = state.lang === "zh" ? "zh-CN" : "en";
   const system = matchMedia("(prefers-color-scheme: dark)").matches ? "dark" : "light";
-  root.dataset.scheme = state.scheme || system;
+  root.dataset.scheme = printing ? "light" : state.scheme || system;
   document.querySelector("#setup summary").textContent = t("setup");
 }
 
@@ -130,6 +131,9 @@ function listen() {
   document.addEventListener("keydown", onKey);
   matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => drawAll(null));
   addEventListener("hashchange", () => set(readAddress()));
+  const paper = (now) => ((printing = now), drawAll(null));
+  addEventListener("beforeprint", () => paper(true));
+  addEventListener("afterprint", () => paper(false));
   let width = innerWidth;
   addEventListener("resize", () => {
     if (innerWidth === width) return; // a telephone's address bar comes and goes
