@@ -114,6 +114,7 @@ function start() {
   layColumns();
   drawFrame();
   CHAPTERS.forEach(drawChapter);
+  redraws.push(drawAll);
   const first = ["title", "strip", "tokens", "stream"];
   first.forEach(drawView);
   const rest = () => {
@@ -127,7 +128,6 @@ function start() {
 }
 
 function listen() {
-  redraws.push(drawAll);
   document.addEventListener("keydown", onKey);
   matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => drawAll(null));
   addEventListener("hashchange", () => set(readAddress()));
