@@ -9,8 +9,9 @@
     for token in model.generate(ids):
         print(tokenizer.decode([token]), end="")
 
-`npgpt.generate`, `compare`, `vectors`, `describe`, `trace`, `train`, `evaluate`, `fill_mask` and
-`translate` are commands: `python -m npgpt.generate --help`; `python -m npgpt` lists them.
+`npgpt.generate`, `compare`, `vectors`, `describe`, `trace`, `explore`, `train`, `evaluate`,
+`fill_mask` and `translate` are commands: `python -m npgpt.generate --help`; `python -m npgpt`
+lists them.
 
 To read: `ops/` first, one operation a file; then `layers/`, what is made of them; then `models/`.
 """

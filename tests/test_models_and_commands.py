@@ -16,6 +16,7 @@ ARGUMENTS = {
     "describe": [],
     "train": ["--data", "DATA", "--out", "OUT", "--init"],
     "trace": ["a text", "--model"],
+    "explore": ["a text", "--model"],
     "fill_mask": ["a [MASK]", "--model"],
     "translate": ["a text", "--model"],
 }

@@ -32,8 +32,8 @@ from npgpt.models.transformer.model import Transformer
 
 # model_type -> the commands that work on it.
 MODEL_TYPES = {
-    "gpt2": ("generate", "evaluate", "compare", "describe", "train", "trace"),
-    "llama": ("generate", "evaluate", "compare", "describe", "train", "trace"),
+    "gpt2": ("generate", "evaluate", "compare", "describe", "train", "trace", "explore"),
+    "llama": ("generate", "evaluate", "compare", "describe", "train", "trace", "explore"),
     "bert": ("fill_mask", "compare", "describe"),
     "bart": ("translate", "compare", "describe"),
     "marian": ("translate", "compare", "describe"),

@@ -8,6 +8,7 @@ backward pass. Where the two part, the loss bends between the old array and the 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import groupby
 from typing import NamedTuple
 
 import numpy as np
@@ -17,6 +18,8 @@ from npgpt.models.llama.model import Llama
 from npgpt.ops.cross_entropy import cross_entropy_backward, cross_entropy_forward
 from npgpt.ops.lookup import check_ids
 from npgpt.trace.lens import view_of
+
+MOST_TOKENS = 512  # of the texts in a batch, for the memory that their logits take
 
 
 class Effect(NamedTuple):
@@ -62,7 +65,7 @@ def ablate(
         _check("block", block, view.n_layer)
         station = f"{view.block_station(block)}.mlp"
         edits.append((station, None, np.zeros_like(text.arrays[station])))
-    return [text.effect(*edit) for edit in edits]
+    return text.effects(edits)
 
 
 def patch(
@@ -89,7 +92,7 @@ def patch(
             f"the texts are {len(text.ids)} and {len(source.ids)} tokens long; patch takes two of "
             "one length."
         )
-    effects = []
+    edits: list[tuple[str, int | None, np.ndarray]] = []
     for station in stations:
         if station not in text.arrays:
             raise ValueError(
@@ -98,8 +101,8 @@ def patch(
         new = text.arrays[station].copy()
         rows = slice(None) if positions is None else list(positions)
         new[..., rows, :] = source.arrays[station][..., rows, :]
-        effects.append(text.effect(station, None, new))
-    return effects
+        edits.append((station, None, new))
+    return text.effects(edits)
 
 
 class _Text:
@@ -121,16 +124,33 @@ class _Text:
         dlogits[:-1] = cross_entropy_backward(1.0, saved)
         model.backward(dlogits, out.saved, observe=self.gradients.__setitem__)
 
-    def effect(self, station: str, head: int | None, new: np.ndarray) -> Effect:
-        """Of `new` in the place of the station's array."""
+    def effects(self, edits: Sequence[tuple[str, int | None, np.ndarray]]) -> list[Effect]:
+        """Of each new array, by itself, in the place of its station's."""
+        found = []
+        for station, group in groupby(edits, key=lambda edit: edit[0]):
+            same = list(group)
+            size = max(1, MOST_TOKENS // len(self.ids))
+            for start in range(0, len(same), size):
+                found += self._at_once(station, same[start : start + size])
+        return found
+
+    def _at_once(
+        self, station: str, edits: Sequence[tuple[str, int | None, np.ndarray]]
+    ) -> list[Effect]:
+        """Edits of one station side by side, one in each text of a batch."""
+        new = np.stack([array for _, _, array in edits])  # [B, …]
         logits = self.model.forward(
-            self.ids, observe=lambda name, _: new if name == station else None
+            np.tile(self.ids, (len(edits), 1)),
+            observe=lambda name, _: new if name == station else None,
         ).logits
-        loss, _ = cross_entropy_forward(logits[:-1], self.ids[1:])
-        old = self.arrays[station]
-        moved = np.subtract(new, old, out=np.zeros_like(old), where=new != old)  # not -∞ - -∞
-        estimate = float((self.gradients[station] * moved).sum())
-        return Effect(station, head, float(loss - self.loss), estimate)
+        found = []
+        for (_, head, array), row in zip(edits, logits, strict=True):
+            loss, _ = cross_entropy_forward(row[:-1], self.ids[1:])
+            old = self.arrays[station]
+            moved = np.subtract(array, old, out=np.zeros_like(old), where=array != old)  # not -∞+∞
+            estimate = float((self.gradients[station] * moved).sum())
+            found.append(Effect(station, head, float(loss - self.loss), estimate))
+        return found
 
 
 def _check(what: str, number: int, count: int) -> None:
