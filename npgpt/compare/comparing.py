@@ -33,6 +33,7 @@ from npgpt.compare.differences import (
     norm_of,
 )
 from npgpt.compare.dump import Dump, match_stations
+from npgpt.compare.fits import Known, explained
 from npgpt.compare.wiring import Range, Wiring, find_range, wiring_of
 
 STORINGS = 5  # times what half precision does to a station by storing those it is computed from
@@ -117,13 +118,16 @@ def compare(model: Any, dump: Dump, asked: Question) -> Comparison:
         matched = match_stations(measured.ours, dump, model.params, asked.against)
         logits = measured.ours.get("logits")
     rows, apart = _compared(measured, dump.precision, matched.arrays, asked, wiring, model.params)
+    ranges = _ranges(wiring, [*measured.ours], rows, local=asked.local)
+    if ranges:
+        ranges = _explained(model, asked, dump.precision, matched.arrays, ranges)
     theirs = matched.arrays.get("logits")
     return Comparison(
         asked,
         stations=[row for name, row in rows.items() if not name.startswith(GRAD)],
         backward=[row for name, row in rows.items() if name.startswith(GRAD)],
         parameters={GRAD + name for name in model.params},
-        ranges=_ranges(wiring, [*measured.ours], rows, local=asked.local),
+        ranges=ranges,
         logits=None if theirs is None or logits is None else logits_difference(logits, theirs),
         missing=matched.missing,
         unknown=matched.unknown,
@@ -219,3 +223,19 @@ def _ranges(
             known: Any = {"order": names, "there": rows, "ok": ok, "wrong": ranges}
             ranges.append(find_range(wiring, name, local=local, **known))
     return ranges
+
+
+def _explained(
+    model: Any,
+    asked: Question,
+    precision: Mapping[str, str],
+    theirs: Arrays,
+    ranges: Sequence[Range],
+) -> list[Range]:
+    """The ranges with the known faults that fit, from the other side's stations before them."""
+    gradients = any(where.station.startswith(("loss", GRAD)) for where in ranges)
+    asked = asked._replace(gradients=gradients, local=True, maps=False)
+    measured = _measure(model, asked, precision, theirs)
+    rows, _ = _compared(measured, precision, theirs, asked, wiring_of(model), model.params)
+    known = Known(model, asked.ids, asked.target_ids, measured.ours, rows, theirs)
+    return explained(known, ranges)
