@@ -32,7 +32,7 @@ from npgpt.compare.differences import (
     measured_by,
     norm_of,
 )
-from npgpt.compare.dump import Dump, match_stations
+from npgpt.compare.dump import Dump, match_stations, misshapen
 from npgpt.compare.fits import Known, explained
 from npgpt.compare.wiring import Range, Wiring, find_range, wiring_of
 
@@ -110,6 +110,8 @@ def compare(model: Any, dump: Dump, asked: Question) -> Comparison:
     if asked.local:
         plain = collect_stations(model, *inputs, gradients=False)
         shaped = plain | (_like_gradients(wiring, plain, model) if asked.gradients else {})
+        if asked.gradients and misshapen(shaped, dump):  # what is refused is held against numbers
+            shaped = collect_stations(model, *inputs, gradients=True)
         matched = match_stations(shaped, dump, model.params, asked.against)
         logits = plain.get("logits")
         measured = _measure(model, asked, dump.precision, matched.arrays)

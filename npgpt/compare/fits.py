@@ -38,12 +38,19 @@ def explained(known: Known, ranges: Sequence[Range]) -> list[Range]:
     open_ones = {
         where.station: where for where in ranges if known.rows[where.station].verdict == BEYOND
     }
-    found: dict[str, list[str]] = {name: list(_laid_out(known, name)) for name in open_ones}
-    for h in hypotheses_of(known.model, known.ids, known.target_ids) if open_ones else ():
+    found: dict[str, set[str]] = {}  # the stations that a sentence explains
+    for name in open_ones:
+        for says in _laid_out(known, name):
+            found.setdefault(says, set()).add(name)
+    asked = known.model, known.ids, known.target_ids, known.theirs
+    for h in hypotheses_of(*asked) if open_ones else ():
         names = [n for n, where in open_ones.items() if {n, *where.within} & {*h.touches}]
-        for name in _fitting(known, h, names):
-            found[name].append(h.says)
-    return [where._replace(fits=tuple(found.get(where.station, ()))) for where in ranges]
+        found[h.says] = found.get(h.says, set()) | _fitting(known, h, names)
+    best = [says for says, names in found.items() if not any(names < o for o in found.values())]
+    return [
+        where._replace(fits=tuple(says for says in best if where.station in found[says]))
+        for where in ranges
+    ]
 
 
 def _fitting(known: Known, h: Hypothesis, names: Sequence[str]) -> set[str]:
@@ -102,7 +109,7 @@ def fits(known: Known, name: str, made: np.ndarray) -> bool:
         usual = norm_of(np.subtract(theirs, ours, dtype=np.float64))
         allowed = known.rows[name].tolerance * norm_of(known.ours[measured_by(name)])
         growth = max(1.0, norm_of(made) / size) if size else 1.0
-    return left <= allowed * growth and CLOSER * left <= usual
+    return left <= allowed * growth and CLOSER * left < usual
 
 
 def _laid_out(known: Known, name: str) -> Iterator[str]:

@@ -7,7 +7,7 @@ for all layers at once. `fits.py` tries those that could explain a station that 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Collection, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import replace
 from itertools import permutations
 from typing import Any, NamedTuple
@@ -50,6 +50,7 @@ class Subject(NamedTuple):
     steps: Steps
     ids: np.ndarray
     targets: np.ndarray
+    theirs: Mapping[str, np.ndarray]
 
     def edited(self, says: str, names: Iterable[str], edit: Edit) -> Hypothesis:
         """A hypothesis that changes these arrays."""
@@ -75,7 +76,12 @@ class Subject(NamedTuple):
     def both_ways(self, names: Iterable[str]) -> set[str]:
         """The stations, and the gradients that come back through their steps."""
         names = {*names}
-        return names | {GRAD + read for name in names for read in self.steps[name].reads}
+        steps = [self.steps[name] for name in names]
+        backward = {read for step in steps for read in step.reads}
+        backward |= {
+            f"{module}.{kind}" for s in steps for module in s.modules for kind in ("weight", "bias")
+        }
+        return names | {GRAD + name for name in backward}
 
     def ending(self, *ends: str) -> list[str]:
         """The stations whose names end like this."""
@@ -86,10 +92,15 @@ class Subject(NamedTuple):
         return next((key for key in keys if hasattr(self.model.config, key)), None)
 
 
-def hypotheses_of(model: Any, ids: np.ndarray, target_ids: np.ndarray | None) -> list[Hypothesis]:
-    """All that apply to this model and text."""
+def hypotheses_of(
+    model: Any,
+    ids: np.ndarray,
+    target_ids: np.ndarray | None,
+    theirs: Mapping[str, np.ndarray],
+) -> list[Hypothesis]:
+    """All that apply to this model and text, and to what the other side has."""
     _, targets = inputs_and_targets(model, ids, target_ids)
-    subject = Subject(model, steps_of(model), ids, targets)
+    subject = Subject(model, steps_of(model), ids, targets, theirs)
     return [found for kind in TABLE for found in kind(subject)]
 
 
@@ -343,6 +354,9 @@ def _other_targets(s: Subject) -> Iterator[tuple[np.ndarray, str]]:
         yield twice, "targets shifted by one"
         return
     yield twice, "targets shifted twice: ids[t + 2] for position t"
+    if GRAD + "logits" in s.theirs:  # its last row says which token it took: softmax - one-hot
+        last = int(s.theirs[GRAD + "logits"][-1].argmin())
+        yield np.append(s.targets[:-1], last), f"the last position has a target, too: id {last}"
     says = "targets not shifted: ids[t] for position t"
     yield s.ids, f"{says}, of all positions"
     yield np.append(s.ids[:-1], IGNORE_INDEX), f"{says}, of all but the last"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from typing import Any
 
 import numpy as np
 
@@ -23,28 +24,34 @@ def parts(ours: np.ndarray, theirs: np.ndarray) -> Iterator[tuple[str, np.ndarra
     """Parts of the other side's array that have the shape of npgpt's."""
     if theirs.ndim == ours.ndim + 1 and theirs.shape[1:] == ours.shape and len(theirs):
         yield "the first of several texts", theirs[0]
-    wider = theirs.ndim == ours.ndim and theirs.shape[:-1] == ours.shape[:-1]
-    if wider and ours.ndim and theirs.shape[-1] > ours.shape[-1]:
-        yield "more columns than there are, padding", theirs[..., : ours.shape[-1]]
+    if theirs.ndim == ours.ndim == 2:
+        (rows, columns), (n, m) = ours.shape, theirs.shape
+        if (n > rows, m > columns) in ((True, False), (False, True)) and n >= rows and m >= columns:
+            yield "padding behind it", theirs[:rows, :columns]
 
 
-def same_numbers(ours: np.ndarray, theirs: np.ndarray) -> str | None:
-    """How the other side's array, of another shape, has npgpt's numbers; None if it has not."""
+def same_numbers(ours: np.ndarray, other: Any) -> str | None:
+    """How the other side's array, of another shape, has npgpt's numbers; None if it has not.
+
+    Args:
+        other: what `np.asarray` reads; only if its shape is that of a known layout.
+    """
+    if not _may_be(ours.shape, other.shape):
+        return None
+    theirs = np.asarray(other)
     pairs = [(says, made, theirs) for says, made in layouts(ours, theirs.shape)]
     pairs += [(says, ours, part) for says, part in parts(ours, theirs)]
-    for says, a, b in pairs:
-        hidden = ~np.isfinite(a)  # masked scores
-        a, b = (np.where(hidden, 0, x).astype(np.float64) for x in (a, b))
-        with np.errstate(invalid="ignore"):
-            if a.any() and np.linalg.norm(a - b) <= SAME * np.linalg.norm(a):
-                return says
+    for says, made, part in pairs:
+        seen = np.isfinite(made)  # not so masked scores
+        a, b = (np.where(seen, x, 0).astype(np.float64) for x in (made, part))
+        if a.any() and np.linalg.norm(a - b) <= SAME * np.linalg.norm(a):
+            return says
     return None
 
 
-def may_be_laid_out(ours: tuple[int, ...], theirs: tuple[int, ...]) -> bool:
-    """Whether shapes alone allow it, so that the array is worth reading."""
-    like, other = (np.broadcast_to(np.float32(0), shape) for shape in (ours, theirs))
-    return any(layouts(like, theirs)) or any(parts(like, other))
+def _may_be(ours: tuple[int, ...], theirs: tuple[int, ...]) -> bool:
+    a, b = (np.broadcast_to(np.float32(0), shape) for shape in (ours, theirs))
+    return any(True for _ in (*layouts(a, theirs), *parts(a, b)))
 
 
 def _transposed(ours: np.ndarray, _shape: tuple[int, ...]) -> np.ndarray | None:
@@ -100,12 +107,12 @@ def _last(ours: np.ndarray, shape: tuple[int, ...]) -> np.ndarray | None:
 
 TABLE: dict[str, Layout] = {
     "the transpose": _transposed,
+    "an axis of 1 at another place": _axis_of_one,
     "the heads merged, [T, H d_h]": _merged,
-    "positions before heads, [T, H, d_h]": _positions_first,
+    "positions before heads, [T, H, …]": _positions_first,
     "[T, H d_h] cut into heads without swapping T and H": _not_swapped,
     "the heads split, [T, H, d_h]": _split,
     "the heads split, [H, T, d_h]": _split_and_swapped,
-    "an axis of 1 at another place": _axis_of_one,
     "one axis instead of all": _flat,
     "the last position alone": _last,
 }
