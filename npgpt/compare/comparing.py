@@ -121,8 +121,11 @@ def compare(model: Any, dump: Dump, asked: Question) -> Comparison:
         logits = measured.ours.get("logits")
     rows, apart = _compared(measured, dump.precision, matched.arrays, asked, wiring, model.params)
     ranges = _ranges(wiring, [*measured.ours], rows, local=asked.local)
-    if ranges:
-        ranges = _explained(model, asked, dump.precision, matched.arrays, ranges)
+    by_step = rows
+    if ranges and not asked.local:
+        measured.ours.clear()  # room for others
+        measured, by_step = _by_step(model, asked, dump.precision, matched.arrays, ranges)
+    ranges = explained(Known(model, *inputs, measured.ours, by_step, matched.arrays), ranges)
     theirs = matched.arrays.get("logits")
     return Comparison(
         asked,
@@ -136,6 +139,22 @@ def compare(model: Any, dump: Dump, asked: Question) -> Comparison:
         unread=matched.unread,
         apart=apart,
     )
+
+
+def _by_step(
+    model: Any,
+    asked: Question,
+    precision: Mapping[str, str],
+    theirs: Arrays,
+    ranges: Sequence[Range],
+) -> tuple[Measured, dict[str, Difference]]:
+    """What `local` would have measured, and its rows, as far as it concerns these ranges."""
+    backward = any(where.station.startswith(("loss", GRAD)) for where in ranges)
+    asked = asked._replace(gradients=backward, local=True, maps=False)
+    measured = _measure(model, asked, precision, theirs)
+    return measured, _compared(measured, precision, theirs, asked, wiring_of(model), model.params)[
+        0
+    ]
 
 
 def _like_gradients(wiring: Wiring, stations: Stations, model: Any) -> Stations:
@@ -225,19 +244,3 @@ def _ranges(
             known: Any = {"order": names, "there": rows, "ok": ok, "wrong": ranges}
             ranges.append(find_range(wiring, name, local=local, **known))
     return ranges
-
-
-def _explained(
-    model: Any,
-    asked: Question,
-    precision: Mapping[str, str],
-    theirs: Arrays,
-    ranges: Sequence[Range],
-) -> list[Range]:
-    """The ranges with the known faults that fit, from the other side's stations before them."""
-    gradients = any(where.station.startswith(("loss", GRAD)) for where in ranges)
-    asked = asked._replace(gradients=gradients, local=True, maps=False)
-    measured = _measure(model, asked, precision, theirs)
-    rows, _ = _compared(measured, precision, theirs, asked, wiring_of(model), model.params)
-    known = Known(model, asked.ids, asked.target_ids, measured.ours, rows, theirs)
-    return explained(known, ranges)

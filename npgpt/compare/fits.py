@@ -59,8 +59,9 @@ def _fitting(known: Known, h: Hypothesis, names: Sequence[str]) -> set[str]:
     A gradient is tried twice: with the stations that the other side did not show as the hypothesis
     makes them, and as they should be, for a fault of the backward pass alone.
     """
-    backward = [name for name in names if name.startswith(GRAD)]
     right = {n: a for n, a in known.ours.items() if not n.startswith(GRAD) and n != "loss"}
+    hidden = {*right} - {*known.theirs}
+    backward = [name for name in names if name.startswith(GRAD) and hidden]
     found = set()
     for given, asked in ((known.theirs, names), (_Over(known.theirs, right), backward)):
         if asked := [name for name in asked if name not in found]:

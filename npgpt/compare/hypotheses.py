@@ -374,8 +374,8 @@ def _tied(s: Subject) -> Iterator[Hypothesis]:
     untied = type(s.model)(
         replace(config, tie_word_embeddings=False), params | {head: params[table]}
     )
-    lacks = "lacks the half of"
-    yield Hypothesis(f"{table} {lacks} the logits", [GRAD + table], untied)
+    lacks = "lacks the half that comes from the"
+    yield Hypothesis(f"{table} {lacks} logits", [GRAD + table], untied)
 
     def of_head(_: str, __: np.ndarray, went: Stations) -> np.ndarray:
         x = went[s.steps["logits"].reads[0]]
@@ -384,7 +384,7 @@ def _tied(s: Subject) -> Iterator[Hypothesis]:
         dtable: np.ndarray = went[GRAD + "logits"].T @ x
         return dtable
 
-    yield s.edited(f"{table} {lacks} the lookup", [GRAD + table], of_head)
+    yield s.edited(f"{table} {lacks} lookup", [GRAD + table], of_head)
 
 
 TABLE: tuple[Callable[[Subject], Iterator[Hypothesis]], ...] = (

@@ -79,8 +79,8 @@ SAID = {
     "a sum over the 5 targets instead of their mean": "loss",
     "targets shifted twice: ids[t + 2] for position t": "loss",
     "targets not shifted: ids[t] for position t, of all positions": "loss",
-    "wte.weight lacks the half of the logits": "grad.wte.weight",
-    "wte.weight lacks the half of the lookup": "grad.wte.weight",
+    "wte.weight lacks the half that comes from the logits": "grad.wte.weight",
+    "wte.weight lacks the half that comes from the lookup": "grad.wte.weight",
 }
 
 
