@@ -97,11 +97,14 @@ def hypotheses_of(
     ids: np.ndarray,
     target_ids: np.ndarray | None,
     theirs: Mapping[str, np.ndarray],
-) -> list[Hypothesis]:
-    """All that apply to this model and text, and to what the other side has."""
+) -> Iterator[Hypothesis]:
+    """All that apply to this model and text, and to what the other side has.
+
+    One after the other, because some have matrices of their own.
+    """
     _, targets = inputs_and_targets(model, ids, target_ids)
     subject = Subject(model, steps_of(model), ids, targets, theirs)
-    return [found for kind in TABLE for found in kind(subject)]
+    return (found for kind in TABLE for found in kind(subject))
 
 
 def _activations(s: Subject) -> Iterator[Hypothesis]:

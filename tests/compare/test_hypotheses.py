@@ -33,7 +33,7 @@ PRECISIONS = ("float32", "float16", "bfloat16")
 
 def hypotheses(architecture: str, dtype: str = "float64") -> list[Hypothesis]:
     model, own = model_and_stations(architecture, dtype)
-    return hypotheses_of(model, *ids_of(architecture), own)
+    return [*hypotheses_of(model, *ids_of(architecture), own)]
 
 
 def planted(architecture: str, h: Hypothesis) -> Stations:
