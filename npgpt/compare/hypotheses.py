@@ -155,7 +155,7 @@ def _normed(s: Subject, eps: float, *, behind: float = 0.0, less: int = 0) -> Ed
 
 
 def _parameters(s: Subject) -> Iterator[Hypothesis]:
-    """Square matrices transposed; biases left out."""
+    """Square matrices transposed; biases left out; those of the first layer in all of them."""
     square: dict[str, np.ndarray] = {}
     for kind, names in _kinds(s, lambda p: p.ndim == 2 and p.shape[0] == p.shape[1]):
         changed = {name: s.model.params[name].T for name in names}
@@ -170,11 +170,13 @@ def _parameters(s: Subject) -> Iterator[Hypothesis]:
     }
     if thirds:
         yield s.changed("each third of h.N.attn.c_attn.weight transposed", thirds)
-    for kind, names in _kinds(s, lambda p: p.ndim == 1 and bool(p.any())):
+    for kind, names in _kinds(s, lambda p: bool(p.any())):
         if kind.endswith("bias"):
-            yield s.changed(
-                f"without {kind}", {name: np.zeros_like(s.model.params[name]) for name in names}
-            )
+            left_out = {name: np.zeros_like(s.model.params[name]) for name in names}
+            yield s.changed(f"without {kind}", left_out)
+        if len(names) > 1:
+            first = dict.fromkeys(names[1:], s.model.params[names[0]])
+            yield s.changed(f"{names[0]} in all layers", first)
 
 
 def _kinds(s: Subject, fits: Callable[[np.ndarray], bool]) -> Iterator[tuple[str, list[str]]]:
