@@ -190,7 +190,7 @@ def _kinds(s: Subject, fits: Callable[[np.ndarray], bool]) -> Iterator[tuple[str
 
 
 def _kind(name: str) -> str:
-    return re.sub(r"\d+", "N", name)
+    return re.sub(r"\.\d+\.", ".N.", name)  # not the 1 of ln_1
 
 
 def _orders(s: Subject) -> Iterator[Hypothesis]:
