@@ -19,7 +19,7 @@ norms (`ln_1`, `ln_2`, `input_layernorm`, `post_attention_layernorm`); within at
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 import numpy as np
@@ -43,6 +43,8 @@ INNER = {  # last part of the names of optional stations
 INPUTS = ("ids", "target_ids")  # what the stations are computed from
 
 Stations = dict[str, np.ndarray]
+# Another array in the place of one, from its name and from what the pass went on with before it.
+Edit = Callable[[str, np.ndarray, Stations], np.ndarray]
 
 
 def is_optional(name: str, params: Iterable[str]) -> bool:
@@ -60,6 +62,8 @@ def collect_stations(
     *,
     gradients: bool,
     given: Mapping[str, np.ndarray] | None = None,
+    targets: np.ndarray | None = None,
+    edit: Edit | None = None,
 ) -> Stations:
     """Everything that a pass over one text computes, in the order of the computation.
 
@@ -73,6 +77,9 @@ def collect_stations(
             `inputs_and_targets`.
         given: arrays with which the pass goes on at these stations, instead of its own. So each
             array returned is computed from those that are given; loss and gradients, too.
+        targets: others than those of `inputs_and_targets`.
+        edit: what is wrong with the pass. It makes another array of every one; one that is given
+            takes its place all the same.
 
     Returns:
         `ids` (and `target_ids`); in the parameters' dtype the stations of the table above:
@@ -85,25 +92,32 @@ def collect_stations(
             there is no loss.
     """
     stations: Stations = {"ids": ids} if target_ids is None else {"ids": ids, INPUTS[1]: target_ids}
-    inputs, targets = inputs_and_targets(model, ids, target_ids)
+    inputs, usual = inputs_and_targets(model, ids, target_ids)
+    targets = usual if targets is None else targets
     if gradients:
         _check_loss(model, ids)
+    went: Stations = {}
 
-    def keep(name: str, array: np.ndarray) -> np.ndarray | None:
-        stations[name] = array
+    def keep(name: str, array: np.ndarray) -> np.ndarray:
+        array = stations[name] = array if edit is None else edit(name, array, went)
         other = None if given is None else given.get(name)
-        unseen = where_unseen(name, stations)
-        return other if other is None or unseen is None else np.where(unseen, array, other)
+        if other is not None:
+            unseen = where_unseen(name, stations)
+            array = other if unseen is None else np.where(unseen, array, other)
+        if edit is not None:
+            went[name] = array
+        return array
 
     out = model.forward(*inputs, observe=keep)
     if out.logits is not None:
         check_targets(out.logits.shape, targets, IGNORE_INDEX)
     if gradients:
         loss, saved_loss = cross_entropy_forward(out.logits, targets)
-        stations["loss"] = np.asarray(loss)
+        keep("loss", np.asarray(loss))
         dlogits = cross_entropy_backward(1.0, saved_loss)
         grads = model.backward(dlogits, out.saved, observe=lambda n, dx: keep(GRAD + n, dx))
-        stations.update((GRAD + name, grad) for name, grad in grads.items())
+        for name, grad in grads.items():
+            stations[GRAD + name] = grad if edit is None else edit(GRAD + name, grad, went)
     return stations
 
 

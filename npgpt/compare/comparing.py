@@ -32,7 +32,8 @@ from npgpt.compare.differences import (
     measured_by,
     norm_of,
 )
-from npgpt.compare.dump import Dump, match_stations
+from npgpt.compare.dump import Dump, match_stations, misshapen
+from npgpt.compare.fits import Known, explained
 from npgpt.compare.wiring import Range, Wiring, find_range, wiring_of
 
 STORINGS = 5  # times what half precision does to a station by storing those it is computed from
@@ -109,6 +110,8 @@ def compare(model: Any, dump: Dump, asked: Question) -> Comparison:
     if asked.local:
         plain = collect_stations(model, *inputs, gradients=False)
         shaped = plain | (_like_gradients(wiring, plain, model) if asked.gradients else {})
+        if asked.gradients and misshapen(shaped, dump):  # what is refused is held against numbers
+            shaped = collect_stations(model, *inputs, gradients=True)
         matched = match_stations(shaped, dump, model.params, asked.against)
         logits = plain.get("logits")
         measured = _measure(model, asked, dump.precision, matched.arrays)
@@ -117,19 +120,41 @@ def compare(model: Any, dump: Dump, asked: Question) -> Comparison:
         matched = match_stations(measured.ours, dump, model.params, asked.against)
         logits = measured.ours.get("logits")
     rows, apart = _compared(measured, dump.precision, matched.arrays, asked, wiring, model.params)
+    ranges = _ranges(wiring, [*measured.ours], rows, local=asked.local)
+    by_step = rows
+    if ranges and not asked.local:
+        measured.ours.clear()  # room for others
+        measured, by_step = _by_step(model, asked, dump.precision, matched.arrays, ranges)
+    ranges = explained(Known(model, *inputs, measured.ours, by_step, matched.arrays), ranges)
     theirs = matched.arrays.get("logits")
     return Comparison(
         asked,
         stations=[row for name, row in rows.items() if not name.startswith(GRAD)],
         backward=[row for name, row in rows.items() if name.startswith(GRAD)],
         parameters={GRAD + name for name in model.params},
-        ranges=_ranges(wiring, [*measured.ours], rows, local=asked.local),
+        ranges=ranges,
         logits=None if theirs is None or logits is None else logits_difference(logits, theirs),
         missing=matched.missing,
         unknown=matched.unknown,
         unread=matched.unread,
         apart=apart,
     )
+
+
+def _by_step(
+    model: Any,
+    asked: Question,
+    precision: Mapping[str, str],
+    theirs: Arrays,
+    ranges: Sequence[Range],
+) -> tuple[Measured, dict[str, Difference]]:
+    """What `local` would have measured, and its rows, as far as it concerns these ranges."""
+    backward = any(where.station.startswith(("loss", GRAD)) for where in ranges)
+    asked = asked._replace(gradients=backward, local=True, maps=False)
+    measured = _measure(model, asked, precision, theirs)
+    return measured, _compared(measured, precision, theirs, asked, wiring_of(model), model.params)[
+        0
+    ]
 
 
 def _like_gradients(wiring: Wiring, stations: Stations, model: Any) -> Stations:

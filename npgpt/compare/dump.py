@@ -9,13 +9,14 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from npgpt.compare.activations import GRAD, INPUTS, is_optional
+from npgpt.compare.layouts import same_numbers
 from npgpt.files.checkpoint import shortened
 from npgpt.files.io import expanded
 from npgpt.files.npz_file import NpzArray, read_npz
@@ -150,18 +151,36 @@ def match_stations(
             f"{path} has no station to compare, only {shortened(dump.arrays) or 'nothing'}; "
             + ("add --gradients." if unread else f"npgpt's are {shortened(names)}.")
         )
-    shapes = {name: dump.arrays[name].shape for name in common}
-    misshapen = [n for n in common if shapes[n] not in (ours[n].shape, (1, *ours[n].shape))]
-    if misshapen:
-        name = misshapen[0]
-        more = f"; {len(misshapen) - 1} more differ as well" if len(misshapen) > 1 else ""
-        raise ValueError(
-            f"{path}: {name!r} has shape {[*shapes[name]]}, "
-            f"but npgpt's has {[*ours[name].shape]}{more}."
-        )
+    if unfit := misshapen(ours, dump):
+        raise ValueError(f"{path}: {_refusal(ours, dump, unfit)}.")
     arrays = Shaped(dump.arrays, {name: ours[name].shape for name in common})
     missing = [name for name in names if name not in arrays and not is_optional(name, params)]
     return Matched(arrays, missing, unknown, unread)
+
+
+def misshapen(ours: Mapping[str, np.ndarray], dump: Dump) -> list[str]:
+    """The names of both whose arrays differ in shape by more than a batch axis of 1."""
+    return [
+        name
+        for name, array in ours.items()
+        if name in dump.arrays
+        and name not in INPUTS
+        and dump.arrays[name].shape not in (array.shape, (1, *array.shape))
+    ]
+
+
+def _refusal(ours: Mapping[str, np.ndarray], dump: Dump, unfit: Sequence[str]) -> str:
+    """What is wrong with their shapes, and which known layout has the same numbers."""
+    name, *others = unfit
+    said = {n: same_numbers(ours[n], dump.arrays[n]) for n in unfit}
+    text = f"{name!r} has shape {[*dump.arrays[name].shape]}, but npgpt's has {[*ours[name].shape]}"
+    text += f", and the same numbers: {said[name]}" if said[name] else ""
+    text += f"; {len(others)} more differ as well" if others else ""
+    alike: dict[str, list[str]] = {}
+    for other in others:
+        if says := said[other]:
+            alike.setdefault(says, []).append(other)
+    return text + "".join(f"; {says}: {shortened(names)}" for says, names in alike.items())
 
 
 def _read_safetensors(path: Path) -> Dump:

@@ -130,6 +130,8 @@ def _where(alike: Sequence[Range], *, local: bool) -> list[str]:
     lines = [f"wrong: {place}"]
     if len(where.made_by) <= MOST_STEPS:
         lines.append(f"  made by: {'; '.join(where.made_by)}")
+    if where.fits:
+        lines.append(f"  fits exactly: {'; or: '.join(where.fits)}")
     if others := [other.station for other in alike[1:]]:
         lines.append(f"  likewise: {shown(others)}")
     if where.follows:

@@ -32,6 +32,7 @@ class Range(NamedTuple):
     made_by: list[str]  # what happens in between
     dump: list[str]  # what would narrow it
     follows: list[str]  # what is wrong before it, of which this one may be a consequence
+    fits: tuple[str, ...] = ()  # known faults that make exactly the other side's array
 
 
 def wiring_of(model: Any) -> Wiring:
