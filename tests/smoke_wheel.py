@@ -27,8 +27,8 @@ with tempfile.TemporaryDirectory() as folder:
     )
 assert done.stdout.split() == [str(i) for i in model.generate([1, 2, 3], 5)]
 
-# The model that ships came along, and is what commands take when no other is named. The script that
-# the installation makes is the same as `python -m npgpt`.
+# The models that ship came along; tales is what commands take when no other is named. The script
+# that the installation makes is the same as `python -m npgpt`.
 done = subprocess.run(
     [Path(sys.executable).with_name("npgpt"), "generate", "The cat sat on the", "--json"],
     capture_output=True,
@@ -41,4 +41,8 @@ with tempfile.TemporaryDirectory() as folder:
     command = [sys.executable, "-m", "npgpt.explore", "The cat sat", "--out", f"{folder}/page.html"]
     subprocess.run(command, check=True, capture_output=True)
     assert "views.head" in (Path(folder) / "page.html").read_text(encoding="utf-8")
+poems = npgpt.from_pretrained("weights/poems")
+ids = npgpt.load_tokenizer("poems").encode("《静夜思》李白")
+assert len(ids) == 7, ids
+assert poems.config.eos_token_id in list(poems.generate(ids, seed=1))
 print(f"npgpt {npgpt.__version__} works from {Path.cwd()}")

@@ -31,7 +31,8 @@ DOCS = sorted((ROOT / "docs").glob("*.md"))
 ENGLISH = [ROOT / "README.md", *(page for page in DOCS if not page.name.endswith(".zh-CN.md"))]
 PAIRS = [(page, page.with_suffix(".zh-CN.md")) for page in ENGLISH]
 PAGES = [page for pair in PAIRS for page in pair]
-ALL = [*PAGES, *(ROOT / name for name in ("CONTRIBUTING.md", "CHANGELOG.md", "weights/README.md"))]
+WEIGHTS = (ROOT / "weights" / "README.md", ROOT / "weights" / "README.zh-CN.md")
+ALL = [*PAGES, *WEIGHTS, ROOT / "CONTRIBUTING.md", ROOT / "CHANGELOG.md"]
 README, README_ZH = PAIRS[0]
 FENCE = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 HELPERS = {  # examples that others import
@@ -57,7 +58,9 @@ def name_of(page: Path) -> str:
 
 
 each_page = pytest.mark.parametrize("page", ALL, ids=name_of)
-each_pair = pytest.mark.parametrize(("english", "chinese"), PAIRS, ids=map(name_of, ENGLISH))
+each_pair = pytest.mark.parametrize(
+    ("english", "chinese"), [*PAIRS, WEIGHTS], ids=map(name_of, [*ENGLISH, WEIGHTS[0]])
+)
 
 
 @functools.cache
@@ -266,8 +269,9 @@ def wrong_port(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_the_readmes_sample_is_what_its_command_prints(printed: Callable[[str], str]) -> None:
-    (_, command), (_, output) = blocks(README)[:2]
+    (_, command), (_, output), (_, poem), (_, lines) = blocks(README)[:4]
     assert printed(command.partition("&& ")[2]) == output
+    assert printed(poem) == lines
 
 
 @pytest.mark.parametrize(
@@ -290,7 +294,7 @@ def test_tables_are_what_the_commands_print(
     run = [line for line in run if not re.search(needs, line)]
     tables = [code for language, code in blocks(ROOT / name) if language in ("", "mermaid")]
     if name == "README.md":
-        del tables[0]  # the sample
+        del tables[:2]  # the samples
     got = {"", "…", *(f"$ {line}" for line in run), *(n for c in run for n in lines(printed(c)))}
     assert [n for t in tables if "smollm2" not in t for n in lines(t) if n not in got] == []
 

@@ -100,6 +100,10 @@ NUMBERS: dict[str, tuple[str, ...]] = {
         "t2    0.274  0.274  0.452    1  0  1    0.726      0.075  -0.199   0.124",
         *("so ± p (1 - p), as in 7.4", "t2 would look away from t1"),
     ),
+    "ch07_couplets": (
+        *("block 4 head 0     0.39    0.06    0.05", "it looks at 万"),
+        "block 4 head 0 looks there more than at both places beside it",
+    ),
     "ch07_flash_attention": (
         "the same output as with the whole table",
         *("dq: largest", "dk: largest", "dv: largest"),
