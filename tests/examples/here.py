@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import contextlib
 import importlib
 import io
@@ -54,9 +55,9 @@ def plant(fault: Fault, patch: pytest.MonkeyPatch) -> None:
 def noted(checked: Callable[..., None], failed: list[str]) -> Callable[..., None]:
     """A check that does not stop the example."""
 
-    def goes_on(*what: Any) -> None:
+    def goes_on(*what: Any, **settings: Any) -> None:
         try:
-            checked(*what)
+            checked(*what, **settings)
         except AssertionError as error:
             failed.append(str(error))
 
@@ -75,9 +76,9 @@ def run_here(
     if name in WITH_A_MODEL and "--model" not in args:
         args = ("--model", *(TALES or ["random"]), *args)
     for sibling in SIBLINGS:  # one that is loaded has the right functions
-        patch.delitem(sys.modules, sibling, raising=False)
+        sys.modules.pop(sibling, None)
     script, failed, out = ModuleType("__main__"), list[str](), io.StringIO()
-    script.__file__ = str(path)
+    script.__file__, script.__doc__ = str(path), ast.get_docstring(ast.parse(source))
     patch.setitem(sys.modules, "__main__", script)
     patch.setattr(sys, "argv", [str(path), *args])
     try:
