@@ -29,7 +29,7 @@ side_by_side(C("table", table), C("one_hot", hot), C("y = table[ids]", y), C("dy
 claim(
     say(
         "row 1 gets (1, 2) + (10, 20); row 2, never read, nothing",
-        "第 1 行得 (1, 2) + (10, 20)，第 2 行没读过，得 0",
+        "第 1 行得 (1, 2) + (10, 20)，第 2 行没读过，什么也没有",
     ),
     np.array_equal(dtable.matrix[1:], [[11, 22], [0, 0]]),
 )

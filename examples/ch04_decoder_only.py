@@ -24,6 +24,7 @@ from one_sentence import (
 )
 from show import claim, heading, moved, say
 
+from npgpt.models.common import Pass
 from npgpt.models.transformer.layers import decoder_layer_backward, encoder_layer_backward
 from npgpt.models.transformer.stacks import cross_backward, cross_forward
 from npgpt.ops.mask import causal_mask
@@ -42,12 +43,12 @@ for what, text, mask, wanted in (
     (say("decoder-only", "decoder-only：它和左边的"), SHIFTED, CAUSAL, "■ ■ ■ · · ·"),
 ):
     _, of_layer = encoder_layer(model, embed(text), mask)
-    notice(what, encoder_layer_backward(d_third, of_layer, 0, {}).any(axis=-1), wanted)
+    notice(what, encoder_layer_backward(d_third, of_layer, 0, {}, Pass()).any(axis=-1), wanted)
 source = one_text(SENTENCE, EVERYTHING)
 _, of_decoder = decoder_layer(model, embed(CHINESE), source)
-dtarget, dcross_kv = decoder_layer_backward(d_third, of_decoder, 0, {})
-_, keys_values = cross_forward(source, model.params, model.config)
-dsource = cross_backward([dcross_kv], keys_values, {})
+dtarget, dcross_kv = decoder_layer_backward(d_third, of_decoder, 0, {}, Pass())
+_, keys_values = cross_forward(source, model.params, model.config, Pass())
+dsource = cross_backward([dcross_kv], keys_values, {}, Pass())
 what = say("encoder-decoder, to the source", "encoder-decoder，流到源句：处处")
 notice(what, dsource.any(axis=-1), "■ ■ ■ ■ ■ ■")
 what = say("encoder-decoder, to the target", "encoder-decoder，流到目标句：它和左边的")

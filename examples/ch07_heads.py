@@ -125,6 +125,6 @@ for name, found, W in zip(
     "QKV", (*saved.scores, saved.weighted_sum[1]), (W_Q, W_K, W_V), strict=True
 ):
     claim(
-        say(f"{name} of the model = x W_{name}, cut", f"模型里的 {name} = x W_{name} 切成 12 段"),
+        say(f"{name} of the model = x W_{name}, cut", f"模型里的 {name} = x W_{name} 切开"),
         np.allclose(found, split_heads_forward(x @ W, n_head=H)[0]),
     )

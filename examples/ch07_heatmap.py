@@ -141,11 +141,8 @@ def main(argv: Sequence[str]) -> int:
     if name == "weights/tales" and args.text == SENTENCE:
         heading("7.1", say("the token before, not only one nearby", "看的是上一个，不只是附近的"))
         control(tables, *previous_token_head(tables)[:2])
-    if (
-        model.config.n_layer == 12
-        and model.config.n_embd == 768
-        and (args.text, *words) == (SENTENCE, "it", "cat")
-    ):
+    is_small = (model.config.n_layer, model.config.n_embd) == (12, 768)  # GPT-2 small
+    if is_small and (args.text, *words) == (SENTENCE, "it", "cat"):
         heading("7.1", say("the two heads of the article", "文章里的两个头"))
         check(
             say("block 4 head 3: it looks at cat", "第 4 层第 3 头：it 看 cat"),

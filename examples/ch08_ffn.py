@@ -139,8 +139,8 @@ def two_thirds() -> None:
     def count(part: str) -> int:
         return sum(size for name, size in sizes.items() if name.startswith(f"h.0.{part}"))
 
-    check("FFN", count("mlp"), "4,722,432")
-    check("attention", count("attn"), "2,362,368")
+    check(say("FFN of a block", "一层的 FFN"), count("mlp"), "4,722,432")
+    check(say("attention of a block", "一层的 attention"), count("attn"), "2,362,368")
     check(
         say("share of the FFN in the block", "FFN 在一层里占"),
         100 * count("mlp") / count(""),

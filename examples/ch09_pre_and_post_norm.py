@@ -47,7 +47,7 @@ def at_the_first_block(pre: np.ndarray, post: np.ndarray) -> None:
     claim(
         say(
             f"post-norm: every norm takes its part; of the direct path {rest:.0e}",
-            f"post-norm：每个 norm 都削一份，32 层之后直通路只剩 {rest:.0e}",
+            f"post-norm：每个 norm 都削一份，直通路只剩 {rest:.0e}",
         ),
         rest < 1e-3,
     )

@@ -23,8 +23,8 @@ from npgpt.ops.mask import causal_mask
 
 # English, Chinese, how the names begin, the article's number.
 COUNTS = (
-    ("wte: 50257 · 768", "wte：50257 · 768", "wte", "38,597,376"),
-    ("wpe: 1024 · 768", "wpe：1024 · 768", "wpe", "786,432"),
+    ("wte: 50257 · 768", "词表 wte：50257 · 768", "wte", "38,597,376"),
+    ("wpe: 1024 · 768", "位置表 wpe：1024 · 768", "wpe", "786,432"),
     (
         "attention of a block: 4 (768² + 768)",
         "一层的 attention：4 (768² + 768)",
@@ -45,7 +45,7 @@ COUNTS = (
     ),
     ("a block", "一个 block", "h.0.", "7,087,872"),
     ("12 blocks", "12 个 block", "h.", "85,054,464"),
-    ("ln_f: 2 · 768", "ln_f：2 · 768", "ln_f", "1,536"),
+    ("ln_f: 2 · 768", "最后的 ln_f：2 · 768", "ln_f", "1,536"),
     ("lm_head, shared with wte", "lm_head，与 wte 共享", "lm_head", "0"),
     ("total", "总计", "", "124,439,808"),
 )
@@ -127,7 +127,9 @@ def num_params() -> None:
     zero, shapes = np.float32(0), param_shapes(GPT2Config())
     weightless = {name: np.broadcast_to(zero, shape) for name, shape in shapes.items()}
     gpt2 = GPT2(GPT2Config(), weightless)
-    check("model.num_params()", gpt2.num_params(), "124,439,808")
+    check(
+        say("all: model.num_params()", "全部：model.num_params()"), gpt2.num_params(), "124,439,808"
+    )
     nano = say("nanoGPT's, without wpe", "nanoGPT 的数法，不计 wpe")
     without = gpt2.num_params(embeddings=False)
     check(f"model.num_params(embeddings=False): {nano}", without, "123,653,376")

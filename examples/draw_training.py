@@ -6,9 +6,9 @@ from typing import Any
 
 import numpy as np
 from any_model import Opened
-from ch09_pre_and_post_norm import DEPTHS, DRAWS, by_depth
 from next_training_and_inference import CONFIG, tiny
 from plots import BLUE, GREY, ORANGE, caption, pyplot
+from two_stacks import DEPTHS, DRAWS, by_depth
 
 from npgpt.files.hub import find_model
 from npgpt.train.log import read_log

@@ -42,14 +42,14 @@ def decoder_layer(
     model: Transformer, x: np.ndarray, memory: np.ndarray
 ) -> tuple[np.ndarray, DecoderLayerSaved]:
     """Causal self-attention, cross-attention to the encoder's output, FFN: [T, d] -> [T, d]."""
-    (cross_kv,), _ = cross_forward(memory, model.params, model.config)
+    (cross_kv,), _ = cross_forward(memory, model.params, model.config, Pass())
     masks = causal_mask(len(x), len(x)), np.ones((len(x), len(memory)), bool)
     return decoder_layer_forward(x, cross_kv, model.params, 0, model.config, masks, Pass())
 
 
 def cross_attention(model: Transformer, x: np.ndarray, memory: np.ndarray) -> np.ndarray:
     """The middle sublayer by itself: Q from x [T, d], K and V from memory [S, d]."""
-    (cross_kv,), _ = cross_forward(memory, model.params, model.config)
+    (cross_kv,), _ = cross_forward(memory, model.params, model.config, Pass())
     everything, name = np.ones((len(x), len(memory)), bool), "decoder.layers.0.encoder_attn"
     args = (cross_kv, model.params, name, model.config, everything, Pass())
     return attend_forward(x, *args)[0]

@@ -11,7 +11,9 @@ import pytest
 from npgpt import cli, fill_mask
 from npgpt.cli import width
 from npgpt.text.word_pieces import load_word_pieces
+from tests.examples.here import Here
 from tests.examples.test_examples import helper, run
+from tests.examples.test_languages import say_the_same
 
 needs_tokenizers = pytest.mark.skipif(
     importlib.util.find_spec("tokenizers") is None, reason='needs: pip install "npgpt[bert]"'
@@ -38,6 +40,13 @@ def test_a_bert_is_trained_and_fills_masks(trained: tuple[Path, str]) -> None:
     ):
         assert any(line.startswith(claimed) and line.endswith("✓") for line in lines), claimed
     assert [line for line in printed.splitlines() if width(line) > 100] == []
+
+
+def test_it_says_the_same_in_chinese(trained: tuple[Path, str], here: Here) -> None:
+    folder, english = trained
+    chinese = here("train_bert", "--quick", "--out", str(folder), "--lang", "zh")
+    assert chinese.failed == []
+    say_the_same(english, chinese.printed)
 
 
 @needs_tokenizers

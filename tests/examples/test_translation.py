@@ -9,6 +9,7 @@ import pytest
 
 import npgpt
 from tests.examples.test_examples import helper, run
+from tests.examples.test_languages import say_the_same
 
 
 @pytest.fixture
@@ -89,7 +90,7 @@ def test_padding(words) -> None:
     assert real.tolist() == [[True, True, False], [True] * 3]
 
 
-def test_a_short_run_learns(tmp_path) -> None:
+def test_a_short_run_learns_and_says_so_in_both_languages(tmp_path, here) -> None:
     """With nothing but NumPy and npgpt; what it saves is a model that npgpt loads."""
     done = run("train_translation", "--quick", "--save", str(tmp_path), absent=("matplotlib",))
     assert (done.returncode, done.stderr) == (0, "")
@@ -100,6 +101,10 @@ def test_a_short_run_learns(tmp_path) -> None:
     assert "cross-attention: where the decoder looks while it writes 三十四万" in done.stdout
     assert {path.name for path in tmp_path.iterdir()} == {"config.json", "model.safetensors"}
     assert npgpt.from_pretrained(tmp_path).num_params() == 22_912
+
+    chinese = here("train_translation", "--quick", "--save", str(tmp_path), "--lang", "zh")
+    assert chinese.failed == []
+    say_the_same(done.stdout, chinese.printed)
 
 
 def test_picture_of_the_cross_attention(matplotlib, tmp_path) -> None:

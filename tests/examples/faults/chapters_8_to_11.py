@@ -1,78 +1,25 @@
-"""Faults in npgpt, and the claims of the examples that each of them must break.
-
-A row of `FAULTS`: what is replaced, by what (a function from the right one to a wrong one), and
-words of the claim, check or gradient at which the example must stop. To see a claim of an example
-fail, add a row under its name.
-"""
+"""What the examples of chapters 8 to 11 and of the way back claim, and what breaks it."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
 from npgpt.ops.layer_norm import layer_norm_forward
-
-Wrong = Callable[[Any], Any]
-
-
-class Fault(NamedTuple):
-    """One fault: `target` is a dotted name; `args` go to the example."""
-
-    target: str
-    wrong: Wrong
-    breaks: str
-    args: tuple[str, ...] = ()
-
-
-def result(change: Callable[[Any], Any]) -> Wrong:
-    """A function whose result is changed; of (y, saved) only y, of several gradients each."""
-
-    def wrong(right: Any) -> Any:
-        def faulty(*args: Any, **settings: Any) -> Any:
-            got = right(*args, **settings)
-            if right.__name__.endswith("_forward"):
-                return change(got[0]), got[1]
-            return tuple(map(change, got)) if isinstance(got, tuple) else change(got)
-
-        return faulty
-
-    return wrong
-
-
-def gradient(place: int, change: Callable[[Any], Any]) -> Wrong:
-    """A backward function with one of its gradients changed."""
-
-    def wrong(right: Any) -> Any:
-        def faulty(dy: Any, saved: Any) -> Any:
-            return tuple(change(g) if i == place else g for i, g in enumerate(right(dy, saved)))
-
-        return faulty
-
-    return wrong
-
-
-def instead(function: Any) -> Wrong:
-    """Something else altogether."""
-    return lambda right: function
-
-
-def setting(**fields: Any) -> Wrong:
-    """A configuration with other defaults."""
-
-    def wrong(right: Any) -> Any:
-        def init(self: Any, **given: Any) -> None:
-            right.__init__(self, **{**fields, **given})
-
-        return type(right.__name__, (right,), {"__init__": init})
-
-    return wrong
-
-
-def a_little_off(array: Any) -> Any:
-    """0.1 % too large."""
-    return 1.001 * array
+from tests.examples.faults.kinds import (
+    GPT2,
+    LAYERS,
+    OPS,
+    RANDOM,
+    Fault,
+    Faults,
+    a_little_off,
+    instead,
+    result,
+    setting,
+    with_parameter,
+)
 
 
 def unnormed(x: Any, weight: Any, bias: Any, *, eps: float) -> Any:
@@ -171,11 +118,6 @@ def always_its_first_table(right: Any) -> Any:
     return faulty
 
 
-def with_a_buffer(right: Any) -> Any:
-    """Shapes that count the mask which some checkpoints carry along."""
-    return lambda config: {**right(config), "h.0.attn.bias": (1, 1, 1024, 1024)}
-
-
 def louder_and_louder(right: Any) -> Any:
     """Corrections ten times as large each time."""
     calls: list[None] = []
@@ -198,24 +140,24 @@ def without_rstd(right: Any) -> Any:
     return faulty
 
 
-OPS, LAYERS, GPT2 = "npgpt.ops.", "npgpt.layers.", "npgpt.models.gpt2."
-TALES, RANDOM = ("--model", "weights/tales"), ("--model", "random")
-FAULTS: dict[str, list[Fault]] = {
+# The mask which some checkpoints carry along.
+WITH_A_BUFFER = with_parameter("h.0.attn.bias", (1, 1, 1024, 1024))
+FAULTS: Faults = {
     "backward_by_hand": [
         Fault(f"{OPS}lookup.lookup_backward", instead(last_one_wins), "dtable = one_hotᵀ dy"),
-        Fault(f"{OPS}linear.linear_backward", gradient(0, a_little_off), "dx = dy Wᵀ"),
-        Fault(f"{OPS}linear.linear_backward", gradient(1, a_little_off), "dW = xᵀ dy"),
-        Fault(f"{OPS}linear.linear_backward", gradient(2, a_little_off), "db = Σ dy"),
+        Fault(f"{OPS}linear.linear_backward", result(a_little_off), "dx = dy Wᵀ"),
+        Fault(f"{OPS}linear.linear_backward", result(a_little_off, 1), "dW = xᵀ dy"),
+        Fault(f"{OPS}linear.linear_backward", result(a_little_off, 2), "db = Σ dy"),
         Fault(f"{OPS}activation.gelu_tanh_backward", result(a_little_off), "GELU'"),
         Fault(f"{OPS}activation.relu_backward", result(lambda dx: dx + 0.01), "at -1 ReLU"),
         Fault(f"{OPS}activation.relu_forward", lambda f: lambda x: (f(x)[0], x >= 0), "at 0 ReLU"),
         Fault(f"{OPS}softmax.softmax_backward", without_the_mean, "p (dp - Σ p dp)"),
         Fault(f"{OPS}cross_entropy.cross_entropy_backward", without_minus_one, "dscores = p - hot"),
-        Fault(f"{OPS}lm_head.lm_head_backward", gradient(1, a_little_off), "dlogitsᵀ x"),
+        Fault(f"{OPS}lm_head.lm_head_backward", result(a_little_off, 1), "dlogitsᵀ x"),
     ],
     "backward_of_layer_norm": [
-        Fault(f"{OPS}layer_norm.layer_norm_backward", gradient(0, a_little_off), "J = rstd"),
-        Fault(f"{OPS}layer_norm.layer_norm_backward", gradient(1, a_little_off), "dγ"),
+        Fault(f"{OPS}layer_norm.layer_norm_backward", result(a_little_off), "J = rstd"),
+        Fault(f"{OPS}layer_norm.layer_norm_backward", result(a_little_off, 1), "dγ"),
         Fault(f"{OPS}layer_norm.layer_norm_forward", variance_over_d_minus_1, "J = rstd"),
     ],
     "backward_of_a_block": [
@@ -223,7 +165,7 @@ FAULTS: dict[str, list[Fault]] = {
         Fault(f"{OPS}layer_norm.layer_norm_forward", variance_over_d_minus_1, "dh = both"),
         Fault(f"{OPS}activation.gelu_tanh_forward", result(bent), "dwide = dbent GELU'"),
         Fault(f"{GPT2}model.block_backward", result(a_little_off), "block_forward, block_backward"),
-        Fault(f"{OPS}scores.scores_backward", gradient(1, a_little_off), "block_backward"),
+        Fault(f"{OPS}scores.scores_backward", result(a_little_off, 1), "block_backward"),
     ],
     "ch08_ffn": [
         Fault(f"{OPS}linear.linear_forward", result(bent), "100 layers are x times one"),
@@ -235,7 +177,7 @@ FAULTS: dict[str, list[Fault]] = {
         ),
         Fault(f"{LAYERS}feed_forward.feed_forward_forward", result(mixed), "change token 1"),
         Fault(f"{GPT2}config.GPT2Config", setting(n_inner=768), "[4, 768] -> "),
-        Fault(f"{GPT2}config.param_shapes", with_a_buffer, "attention: 3,410,944"),
+        Fault(f"{GPT2}config.param_shapes", WITH_A_BUFFER, "attention of a block: 3,410,944"),
     ],
     "ch08_swiglu": [
         Fault(f"{LAYERS}swiglu.swiglu_forward", result(a_little_off), "swiglu_forward: y ="),
@@ -248,7 +190,7 @@ FAULTS: dict[str, list[Fault]] = {
     ],
     "ch08_neurons": [
         Fault(f"{LAYERS}feed_forward.feed_forward_forward", result(bent), "is the sum of", RANDOM),
-        Fault(f"{OPS}lm_head.lm_head_forward", shuffled_table, "have what came next", TALES),
+        Fault(f"{OPS}lm_head.lm_head_forward", shuffled_table, "have what came next"),
     ],
     "ch09_residual_layernorm": [
         Fault(f"{GPT2}model.block_forward", without_its_norm, "embedding + corrections", RANDOM),
@@ -278,12 +220,12 @@ FAULTS: dict[str, list[Fault]] = {
             "so softmax saturates",
             RANDOM,
         ),
-        Fault(f"{OPS}lm_head.lm_head_forward", shuffled_table, "it rewrites the token", TALES),
+        Fault(f"{OPS}lm_head.lm_head_forward", shuffled_table, "it rewrites the token"),
     ],
     "ch09_pre_and_post_norm": [
         Fault(
             f"{LAYERS}feed_forward.feed_forward_backward",
-            gradient(0, lambda dx: 3 * dx),
+            result(lambda dx: 3 * dx),
             "pre-norm: 32 times the depth",
         ),
         Fault(f"{OPS}layer_norm.layer_norm_backward", without_rstd, "every norm takes its part"),
@@ -298,12 +240,12 @@ FAULTS: dict[str, list[Fault]] = {
         Fault(f"{OPS}lookup.lookup_backward", every_row, "the lookup's touches"),
     ],
     "ch10_like_rows": [
-        Fault(f"{OPS}lm_head.lm_head_forward", shuffled_table, "each with its nearest row", TALES),
+        Fault(f"{OPS}lm_head.lm_head_forward", shuffled_table, "each with its nearest row"),
         Fault(f"{OPS}lm_head.lm_head_forward", always_its_first_table, "fresh rows", RANDOM),
     ],
     "ch11_stacking": [
         Fault(f"{GPT2}model.block_forward", without_its_norm, "is the block"),
-        Fault(f"{GPT2}config.param_shapes", with_a_buffer, "attention of a block"),
+        Fault(f"{GPT2}config.param_shapes", WITH_A_BUFFER, "attention of a block"),
         Fault(f"{GPT2}config.GPT2Config", setting(n_layer=11), "12 blocks"),
         Fault(f"{GPT2}config.GPT2Config", setting(tie_word_embeddings=False), "lm_head"),
         Fault(f"{GPT2}config.GPT2Config", setting(vocab_size=50304), "wte: "),
