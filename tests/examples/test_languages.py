@@ -10,7 +10,8 @@ import pytest
 
 from npgpt.cli import width
 from tests.examples.here import Here, Ran
-from tests.examples.test_examples import APART, EXAMPLES, SCRIPTS, WITH_A_MODEL, helper, run
+from tests.examples.test_article import PAGES, in_one_space, quoted
+from tests.examples.test_examples import APART, EXAMPLES, SCRIPTS, TALES, WITH_A_MODEL, helper, run
 
 HEADING = re.compile(r"^── \S+(?: [^─\s]+)* ── (.*?) ─*$", re.MULTILINE)
 CHINESE = re.compile(r"[\u4e00-\u9fff]")
@@ -65,6 +66,10 @@ def test_both_languages_say_the_same(name: str, output: Callable[[str], str], he
     english = Ran(output(name), []) if shared else here(name, "--lang", "en")
     assert english.failed == chinese.failed == []
     say_the_same(english.printed, chinese.printed)
+    if TALES:
+        for ran, page in zip((english, chinese), PAGES, strict=True):
+            printed = in_one_space(ran.printed)
+            assert [words for words in quoted(name, page) if words not in printed] == []
 
 
 def test_what_counts_as_the_same() -> None:
