@@ -141,13 +141,14 @@ def _arguments(values: Mapping[str, Any], pairwise: bool) -> dict[str, Any]:
 
 
 def _gradients(parameters: Mapping[str, inspect.Parameter], inputs: Arrays, grads: Any) -> Arrays:
-    """Those of the floats among the positional arguments."""
+    """Those of the floats among the positional arguments; of a list of matrices one array."""
     names = [
         f"d{key}"
         for key, parameter in parameters.items()
         if parameter.kind is parameter.POSITIONAL_OR_KEYWORD and inputs[key].dtype.kind == "f"
     ]
-    return dict(zip(names, grads if isinstance(grads, tuple) else (grads,), strict=True))
+    arrays = map(np.asarray, grads if isinstance(grads, tuple) else (grads,))
+    return dict(zip(names, arrays, strict=True))
 
 
 def _keep_in(arrays: Arrays, prefix: str) -> Callable[[str, np.ndarray], np.ndarray]:
