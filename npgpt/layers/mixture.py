@@ -6,7 +6,7 @@ work for a token with the number of those it goes to.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable
 from typing import NamedTuple
 
 import numpy as np
@@ -24,7 +24,7 @@ from npgpt.ops.router import (
 )
 from npgpt.ops.softmax import softmax_backward, softmax_forward
 
-Experts = Sequence[np.ndarray]  # a matrix each
+Experts = Iterable[np.ndarray]  # a matrix each
 
 
 class RouterSaved(NamedTuple):
@@ -176,7 +176,8 @@ def mixture_backward(
         heard = drows[tokens]  # [n_e, d]
         dweights[tokens, e] = (heard * answers).sum(axis=-1)
         danswers = weights[tokens, e, None] * heard
-        dx_e, *dW = swiglu_backward(danswers, swiglu, _within(station, e, tokens))
+        inside = _within(station, e, tokens)
+        dx_e, *dW, _, _, _ = swiglu_backward(danswers, swiglu, inside)  # there are no biases
         dx[tokens] += dx_e
         dmatrices.append(dW)
     dweights = dweights.reshape(saved.router.kept.shape)

@@ -141,14 +141,18 @@ def _arguments(values: Mapping[str, Any], pairwise: bool) -> dict[str, Any]:
 
 
 def _gradients(parameters: Mapping[str, inspect.Parameter], inputs: Arrays, grads: Any) -> Arrays:
-    """Those of the floats among the positional arguments; of a list of matrices one array."""
+    """Those of the floats among the positional arguments; some may be left out, and have none.
+
+    Of a list of matrices they are one array.
+    """
     names = [
         f"d{key}"
         for key, parameter in parameters.items()
-        if parameter.kind is parameter.POSITIONAL_OR_KEYWORD and inputs[key].dtype.kind == "f"
+        if parameter.kind is parameter.POSITIONAL_OR_KEYWORD
+        and (key not in inputs or inputs[key].dtype.kind == "f")
     ]
-    arrays = map(np.asarray, grads if isinstance(grads, tuple) else (grads,))
-    return dict(zip(names, arrays, strict=True))
+    found = zip(names, grads if isinstance(grads, tuple) else (grads,), strict=True)
+    return {name: np.asarray(grad) for name, grad in found if grad is not None}
 
 
 def _keep_in(arrays: Arrays, prefix: str) -> Callable[[str, np.ndarray], np.ndarray]:
