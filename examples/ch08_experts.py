@@ -11,7 +11,7 @@ import numpy as np
 from show import claim, heading, matrices, say
 
 from npgpt.cli import left
-from npgpt.layers.mixture import mixture_backward, mixture_forward
+from npgpt.layers.mixture import mixture_backward, mixture_forward, with_balance
 from npgpt.ops.cross_entropy import cross_entropy_backward, cross_entropy_forward
 from npgpt.ops.lm_head import lm_head_backward, lm_head_forward
 from npgpt.ops.load_balance import load_balance_backward, load_balance_forward
@@ -61,7 +61,7 @@ def trained(experts: int, coefficient: float) -> Trained:
 
         dy, _ = lm_head_backward(cross_entropy_backward(1.0, saved_loss), saved_head)
         dprobs = load_balance_backward(coefficient, saved_balance)
-        _, *grads = mixture_backward(dy, saved, balance=dprobs)
+        _, *grads = mixture_backward(dy, with_balance(saved, dprobs))
         named = dict(zip(params, map(np.asarray, grads), strict=True))
         adamw_step(params, named, state, step=step, lr=0.03, weight_decay=0.0)
     right = int((logits.argmax(axis=-1) == answers).sum())

@@ -34,6 +34,7 @@ class RouterSaved(NamedTuple):
     softmax: softmax.Saved
     kept: np.ndarray  # bool [..., E]
     renormalise: tuple[np.ndarray, np.ndarray] | None
+    balance: np.ndarray | None = None  # see `with_balance`
 
     @property
     def probs(self) -> np.ndarray:
@@ -86,24 +87,19 @@ def router_forward(
 
 
 def router_backward(
-    dweights: np.ndarray,
-    saved: RouterSaved,
-    station: Station = unobserved,
-    *,
-    balance: np.ndarray | None = None,
+    dweights: np.ndarray, saved: RouterSaved, station: Station = unobserved
 ) -> tuple[np.ndarray, np.ndarray]:
     """Gradients of x and W.
 
     Args:
         dweights: [..., E]; what it has for experts that are not chosen is not read.
-        balance: gradient of the probabilities [..., E] from the load-balancing loss; None: none.
     """
     dweights = station("weights", dweights)
     if saved.renormalise is not None:
         dweights = renormalise_backward(dweights, saved.renormalise)
     dprobs = top_k_backward(dweights, saved.kept)
-    if balance is not None:
-        dprobs = dprobs + balance
+    if saved.balance is not None:
+        dprobs = dprobs + saved.balance
     return project_backward(station("gate", softmax_backward(dprobs, saved.softmax)), saved.gate)
 
 
@@ -150,12 +146,17 @@ def mixture_forward(
     return y.reshape(x.shape), MixtureSaved(router, weights, experts)
 
 
+def with_balance(saved: MixtureSaved, dprobs: np.ndarray) -> MixtureSaved:
+    """For training with the load-balancing loss: backward adds its gradient of the probabilities.
+
+    Args:
+        dprobs: [..., E], see `npgpt.ops.load_balance`.
+    """
+    return saved._replace(router=saved.router._replace(balance=dprobs))
+
+
 def mixture_backward(
-    dy: np.ndarray,
-    saved: MixtureSaved,
-    station: Station = unobserved,
-    *,
-    balance: np.ndarray | None = None,
+    dy: np.ndarray, saved: MixtureSaved, station: Station = unobserved
 ) -> tuple[np.ndarray, np.ndarray, list[np.ndarray], list[np.ndarray], list[np.ndarray]]:
     """Gradients of x, W_router, W_gate, W_up and W_down, the last three a matrix for each expert.
 
@@ -168,7 +169,6 @@ def mixture_backward(
 
     Args:
         dy: [..., d].
-        balance: see `router_backward`.
     """
     drows, weights = dy.reshape(-1, dy.shape[-1]), saved.weights
     dx, dweights, dmatrices = np.zeros_like(drows), np.zeros_like(weights), []
@@ -181,7 +181,7 @@ def mixture_backward(
         dx[tokens] += dx_e
         dmatrices.append(dW)
     dweights = dweights.reshape(saved.router.kept.shape)
-    dx_router, dW_router = router_backward(dweights, saved.router, station, balance=balance)
+    dx_router, dW_router = router_backward(dweights, saved.router, station)
     dW_gate, dW_up, dW_down = (list(of_all) for of_all in zip(*dmatrices, strict=True))
     return dx.reshape(dy.shape) + dx_router, dW_router, dW_gate, dW_up, dW_down
 

@@ -79,7 +79,7 @@ def test_gradient_with_the_load_balancing_loss(rng: np.random.Generator) -> None
     def backward(dy: np.ndarray, saved: Any) -> Any:
         router, saved_loss, shape = saved
         balance = load_balance_backward(dy[-1], saved_loss)
-        return router_backward(dy[:-1].reshape(shape), router, balance=balance)
+        return router_backward(dy[:-1].reshape(shape), router._replace(balance=balance))
 
     check_gradients(forward, backward, (*inputs(rng, 2, 3)[:2],), rng)
 
