@@ -125,8 +125,7 @@ def mixture_forward(
         W_gate, W_up, W_down: of each of E experts [d, F], [d, F], [F, d].
         k, renormalise: see `router_forward`.
         activation: of the experts, see `swiglu_forward`.
-        station: shows `gate` and `weights`, see `router_forward`, and for every expert e
-            with tokens what `swiglu_forward` shows, as `experts.e.gate_proj` and so on [n_e, F].
+        station: shows `gate` and `weights`, see `router_forward`.
 
     Returns:
         y [..., d], and what backward reads.
@@ -137,10 +136,7 @@ def mixture_forward(
     y, experts = np.zeros_like(rows), []
     for e, matrices in enumerate(zip(W_gate, W_up, W_down, strict=True)):
         tokens = np.flatnonzero(kept.reshape(-1, E)[:, e])
-        inside = _within(station, e, tokens)
-        answers, swiglu = swiglu_forward(
-            rows[tokens], *matrices, activation=activation, station=inside
-        )
+        answers, swiglu = swiglu_forward(rows[tokens], *matrices, activation=activation)
         y[tokens] += weights[tokens, e, None] * answers
         experts.append(ExpertSaved(tokens, answers, swiglu))
     return y.reshape(x.shape), MixtureSaved(router, weights, experts)
@@ -176,18 +172,10 @@ def mixture_backward(
         heard = drows[tokens]  # [n_e, d]
         dweights[tokens, e] = (heard * answers).sum(axis=-1)
         danswers = weights[tokens, e, None] * heard
-        inside = _within(station, e, tokens)
-        dx_e, *dW, _, _, _ = swiglu_backward(danswers, swiglu, inside)  # there are no biases
+        dx_e, *dW, _, _, _ = swiglu_backward(danswers, swiglu)  # there are no biases
         dx[tokens] += dx_e
         dmatrices.append(dW)
     dweights = dweights.reshape(saved.router.kept.shape)
     dx_router, dW_router = router_backward(dweights, saved.router, station)
     dW_gate, dW_up, dW_down = (list(of_all) for of_all in zip(*dmatrices, strict=True))
     return dx.reshape(dy.shape) + dx_router, dW_router, dW_gate, dW_up, dW_down
-
-
-def _within(station: Station, e: int, tokens: np.ndarray) -> Station:
-    """The stations of expert e; of one without tokens there is nothing to see."""
-    if station is unobserved or len(tokens) == 0:
-        return unobserved
-    return lambda name, array: station(f"experts.{e}.{name}", array)

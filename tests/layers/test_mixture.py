@@ -120,19 +120,13 @@ def test_stations_and_what_is_put_in_their_place(rng: np.random.Generator) -> No
 
     y, saved = mixture_forward(x, *matrices, k=2, renormalise=False, station=without_weights)
     assert not y.any()
-    assert {*seen} == {
-        *("gate", "weights"),
-        *(f"experts.{e}.{part}" for e in range(E) for part in SWIGLU),
-    }
+    assert [*seen] == ["gate", "weights"]
     np.testing.assert_array_equal(seen["gate"], x @ matrices[0])
     there = {name: array.shape for name, array in seen.items()}
     seen.clear()
     mixture_backward(np.ones_like(y), saved, without_weights)
     assert {name: array.shape for name, array in seen.items()} == there
     assert (seen["weights"] != 0).sum() == 3 * 2  # zero weights, but chosen: they have a gradient
-
-
-SWIGLU = ("gate_proj", "act_fn", "up_proj", "gated")
 
 
 @pytest.mark.hf

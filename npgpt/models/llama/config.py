@@ -184,6 +184,17 @@ class LlamaConfig:
         return [E > 0 and (n + 1) % step == 0 and n not in (dense or ()) for n in blocks]
 
     @property
+    def expert_width(self) -> int:
+        """How many neurons an expert has."""
+        return self.moe_intermediate_size or self.intermediate_size
+
+    @property
+    def ffn_widths(self) -> list[int]:
+        """How many neurons each block has, those of all its experts together."""
+        mixture = self.num_local_experts * self.expert_width
+        return [mixture if has_experts else self.intermediate_size for has_experts in self.sparse]
+
+    @property
     def renormalise(self) -> bool:
         """Whether the weights of a token's experts sum to 1."""
         return self.norm_topk_prob or "norm_topk_prob" in self.family.unread
@@ -270,7 +281,7 @@ def expert_names(config: LlamaConfig, n: int) -> tuple[str, list[list[str]]]:
 
 
 def _expert_shapes(config: LlamaConfig, n: int) -> dict[str, tuple[int, ...]]:
-    d, F = config.hidden_size, config.moe_intermediate_size or config.intermediate_size
+    d, F = config.hidden_size, config.expert_width
     router, names = expert_names(config, n)
     shapes: dict[str, tuple[int, ...]] = {router: (d, config.num_local_experts)}
     for gate, up, down in zip(*names, strict=True):

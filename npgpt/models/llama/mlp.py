@@ -50,3 +50,23 @@ def mlp_backward(
     for of_all, dW in zip(names, of_experts, strict=True):
         grads |= zip(of_all, dW, strict=True)
     return dx
+
+
+def neurons_of(saved: MLPSaved) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
+    """Gate, value and activation of all neurons in a pass [T, F], and the rows [F, d] they meet.
+
+    Of one FFN the activation is gate times value. Experts stand side by side, number e F + j is
+    neuron j of expert e; its activation is multiplied by the expert's weight, and all three are 0
+    for a token that does not go there.
+    """
+    if isinstance(saved, SwiGLUSaved):
+        return saved.gate, saved.up, saved.down_proj.x, saved.down_proj.W
+    E, T = len(saved.experts), len(saved.weights)
+    F, d = saved.experts[0].swiglu.down_proj.W.shape
+    found = np.zeros((3, T, E, F), saved.weights.dtype)
+    for e, (tokens, _, swiglu) in enumerate(saved.experts):
+        weighted = saved.weights[tokens, e, None] * swiglu.down_proj.x
+        found[:, tokens, e] = swiglu.gate, swiglu.up, weighted
+    gate, value, active = found.reshape(3, T, E * F)
+    rows = np.stack([expert.swiglu.down_proj.W for expert in saved.experts])
+    return gate, value, active, rows.reshape(E * F, d)
