@@ -288,7 +288,7 @@ def one_by_one(name: str, array: Any, experts: Experts) -> dict[str, Any]:
         return {f"{at}.{of_mlp}": array}
     if of_mlp not in ("experts.gate_up_proj", "experts.down_proj"):
         return {name: array}
-    named = {}
+    named: dict[str, Any] = {}
     for e, W in enumerate(array.swapaxes(1, 2)):  # [E, out, in]
         half = W.shape[1] // 2
         parts = {gate: W[:, :half], up: W[:, half:]} if "gate" in of_mlp else {down: W}

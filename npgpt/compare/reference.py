@@ -207,7 +207,8 @@ def _gradients(model: Any, names: Names) -> dict[str, np.ndarray]:
     """
     import torch
 
-    head, grads = model.get_output_embeddings(), {}
+    head = model.get_output_embeddings()
+    grads: dict[str, np.ndarray] = {}
     for name, param in [*model.named_parameters(), *model.named_buffers()]:
         if not param.requires_grad or name.startswith(names.spare):
             continue

@@ -72,7 +72,8 @@ def router_forward(
         renormalise: True as in Mixtral: the k weights sum to 1; a single one is always 1, and a
             router of k = 1 then learns nothing from it. False: what the softmax gave to the experts
             that were not chosen is lost.
-        station: shows `gate`, the scores x W, and `weights` [..., E].
+        station: shows `gate`, the scores x W, and `weights` [..., E]; the gradient that arrives at
+            the weights is 0 for experts that were not asked.
 
     Returns:
         weights [..., E], and what backward reads.
@@ -132,10 +133,11 @@ def mixture_forward(
     """
     weights, router = router_forward(x, W_router, k=k, renormalise=renormalise, station=station)
     E = weights.shape[-1]
-    rows, weights, kept = x.reshape(-1, x.shape[-1]), weights.reshape(-1, E), router.kept
+    rows, weights = x.reshape(-1, x.shape[-1]), weights.reshape(-1, E)
+    asked = router.kept.reshape(-1, E) | (weights != 0)  # others, too, if an observer says so
     y, experts = np.zeros_like(rows), []
     for e, matrices in enumerate(zip(W_gate, W_up, W_down, strict=True)):
-        tokens = np.flatnonzero(kept.reshape(-1, E)[:, e])
+        tokens = np.flatnonzero(asked[:, e])
         answers, swiglu = swiglu_forward(rows[tokens], *matrices, activation=activation)
         y[tokens] += weights[tokens, e, None] * answers
         experts.append(ExpertSaved(tokens, answers, swiglu))

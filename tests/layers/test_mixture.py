@@ -129,6 +129,25 @@ def test_stations_and_what_is_put_in_their_place(rng: np.random.Generator) -> No
     assert (seen["weights"] != 0).sum() == 3 * 2  # zero weights, but chosen: they have a gradient
 
 
+def test_an_observer_sends_a_token_to_another_expert(rng: np.random.Generator) -> None:
+    x, W_router, *matrices = inputs(rng, 3)
+    elsewhere = np.eye(E)[[4, 0, 2]]
+    y, saved = mixture_forward(
+        x,
+        W_router,
+        *matrices,
+        k=1,
+        renormalise=True,
+        station=lambda name, array: elsewhere if name == "weights" else array,
+    )
+    for token, e in enumerate((4, 0, 2)):
+        want, _ = swiglu_forward(x[token], *(W[e] for W in matrices))
+        np.testing.assert_allclose(y[token], want, rtol=1e-13)
+    dx, dW_router, *_ = mixture_backward(np.ones_like(y), saved)
+    assert dx.any()
+    assert not dW_router.any()  # it has not chosen these
+
+
 @pytest.mark.hf
 @pytest.mark.parametrize("name", ["mixtral", "qwen3_moe"])
 @pytest.mark.parametrize("k", [1, 2, E])

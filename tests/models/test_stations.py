@@ -65,6 +65,8 @@ def test_each_gradient_is_what_a_nudge_of_its_station_does(case, rng) -> None:
     step, apart = 1e-5, {}
     for name, gradient in gradients.items():
         way = rng.standard_normal(gradient.shape)
+        if name.endswith(".weights"):  # an expert that is not asked says nothing
+            way *= arrays[name] != 0
 
         def nudged(sign: int, name=name, way=way) -> float:
             return case.loss(lambda at, x: x + sign * step * way if at == name else None)[0]
