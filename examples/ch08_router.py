@@ -1,16 +1,20 @@
 """The router: each token goes to a few experts, copies of the FFN (article 8.3).
 
-Three tokens through four experts, and what the router learns from on the way back. ch08_experts.py
-trains a mixture.
+Three tokens through four experts, what the router learns from on the way back, and the sizes of
+Mixtral. ch08_experts.py trains a mixture.
 """
 
 from __future__ import annotations
 
-import numpy as np
-from show import claim, heading, matrices, moved, say
+import math
 
+import numpy as np
+from show import check, claim, heading, matrices, moved, say
+
+from npgpt.describe.architectures import PRESETS
 from npgpt.layers.mixture import MixtureSaved, mixture_backward, mixture_forward
 from npgpt.layers.swiglu import swiglu_forward
+from npgpt.models.llama.config import LlamaConfig, param_shapes
 
 TOKENS, E, F = ["t0", "t1", "t2"], 4, 5
 X = np.array([[1.0, 0], [0, 1], [1, 1]])
@@ -105,4 +109,33 @@ claim(
         "每个 token 只找一个专家时权重恒为 1：router 完全没有梯度",
     ),
     np.allclose(gradient(1), 0) and np.allclose(nudged(1), 0),
+)
+
+heading(
+    "8.3",
+    say(
+        "Mixtral 8x7B: the FFN is copied, not the attention",
+        "Mixtral 8x7B：复制的是 FFN，不是 attention",
+    ),
+)
+mixtral = PRESETS["mixtral-8x7b"]
+assert isinstance(mixtral, LlamaConfig)
+sizes = {name: math.prod(shape) for name, shape in param_shapes(mixtral).items()}
+
+
+def billions(*parts: str) -> float:
+    """Parameters whose names have one of these in them."""
+    return sum(n for name, n in sizes.items() if any(part in name for part in parts)) / 1e9
+
+
+one, attention, whole = billions(".experts.0."), billions("self_attn"), billions("")
+check(
+    say("attention of all blocks, in billions", "全部 block 的 attention，单位十亿"),
+    attention,
+    "1.3",
+)
+check(say("one expert in each block", "每个 block 一个专家"), one, "5.6")
+check(say("with eight, and all the rest", "八个专家，加上其余全部"), whole, "46.7")
+check(
+    say("at work for a token: two experts", "每个 token 用到的：两个专家"), whole - 6 * one, "12.9"
 )

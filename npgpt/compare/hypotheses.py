@@ -263,14 +263,14 @@ def _experts(s: Subject) -> Iterator[Hypothesis]:
             yield s.configured(says, names, num_experts_per_tok=other)
 
     def other_weights(name: str, _: np.ndarray, went: Stations) -> np.ndarray:
-        probs, _ = softmax_forward(went[name.replace(".weights", ".gate")], axis=-1)
-        weights, _ = top_k_forward(probs, k=k)
+        probs = softmax_forward(went[name.replace(".weights", ".gate")], axis=-1)[0]
+        weights = top_k_forward(probs, k=k)[0]
         return weights if config.renormalise else renormalise_forward(weights)[0]
 
     said = "not divided" if config.renormalise else "divided"
     yield s.edited(f"the weights of the chosen experts {said} by their sum", names, other_weights)
-    exchanged = {}
-    for n in np.flatnonzero(config.sparse):
+    exchanged: dict[str, np.ndarray] = {}
+    for n in (n for n, has_experts in enumerate(config.sparse) if has_experts):
         _, (gates, ups, _) = expert_names(config, n)
         for gate, up in zip(gates, ups, strict=True):
             exchanged |= {gate: params[up], up: params[gate]}

@@ -90,7 +90,10 @@ def _gpt2_view(model: GPT2) -> LensView:
 
 def _llama_view(model: Llama) -> LensView:
     config = model.config
-    weighted = "the expert's weight × " if any(config.sparse) else ""
+    experts = (
+        f"; in a block with experts times the expert's weight, and neuron n is one of expert "
+        f"n // {config.expert_width}"
+    )
     return LensView(
         block="layers",
         attn="self_attn",
@@ -100,7 +103,8 @@ def _llama_view(model: Llama) -> LensView:
         n_group=config.num_attention_heads // config.n_kv_head,
         ffn_width=max(config.ffn_widths),
         detects="columns of W_gate and W_up detect, a row of W_down answers",
-        active=f"{weighted}gate × value, which are {config.hidden_act}(x W_gate) and x W_up",
+        active=f"gate × value, which are {config.hidden_act}(x W_gate) and x W_up"
+        + experts * any(config.sparse),
         last_norm=lambda x: rms_norm_forward(
             x, model.params["norm.weight"], eps=config.rms_norm_eps
         )[0],

@@ -175,6 +175,7 @@ NUMBERS: dict[str, tuple[str, ...]] = {
         "t0     2   1   0  -1    0.64  0.24  0.09  0.03    0.73  0.27  0     0",
         "t2     0   1   3   0    0.04  0.11  0.81  0.04    0     0.12  0.88  0",
         *("change expert 1: rows that change   ■ · ■", "0.15  -0.02  -0.13  -0.00"),
+        *("46.7", "12.9"),
     ),
     "ch08_experts": (
         *("96 facts of 4 subjects", "by itself: 96 of 96 tokens at one expert"),

@@ -20,15 +20,20 @@ IDS = [1, 4, 2, 0, 5, 3, 4]
 
 
 # The second of two blocks has experts, of another width together.
-EXPERTS = {"num_experts": 4, "moe_intermediate_size": 7, "decoder_sparse_step": 2}
+EXPERTS: dict[str, Any] = {
+    "model_type": "qwen3_moe",
+    "num_experts": 4,
+    "num_experts_per_tok": 2,
+    "moe_intermediate_size": 7,
+    "decoder_sparse_step": 2,
+}
 
 
 @pytest.fixture(params=["gpt2", "llama", "experts"])
 def model(request, rng) -> Any:
     if request.param == "gpt2":
         return random_gpt2(rng)
-    options = {"model_type": "qwen3_moe", "num_experts_per_tok": 2, **EXPERTS}
-    return random_llama(rng, **(options if request.param == "experts" else {}))
+    return random_llama(rng, **(EXPERTS if request.param == "experts" else {}))
 
 
 @pytest.fixture

@@ -228,6 +228,11 @@ FAULTS: Faults = {
             instead(lambda dy, saved: dy / saved[1]),
             "with one expert a token",
         ),
+        Fault(
+            "npgpt.models.llama.config.param_shapes",
+            result(lambda s: {name: s[name] for name in s if ".experts.7." not in name}),
+            "with eight, and all the rest",
+        ),
     ],
     "ch08_experts": [
         Fault(
