@@ -42,11 +42,16 @@ def _by_heap(entries: list[Entry], k: int) -> list[Entry]:
 
 
 def _by_parting(entries: list[Entry], k: int) -> list[Entry]:
-    """nth_element: part into larger and smaller until k entries stand in front."""
-    low, high = 0, len(entries)
+    """nth_element: part into larger and smaller until k entries stand in front.
+
+    By a heap after all if that takes too long, as for some rows that are nearly in order.
+    """
+    low, high, rounds = 0, len(entries), 2 * (len(entries).bit_length() - 1)
     while high - low > 3:
+        if rounds == 0:
+            return entries[:low] + _by_heap(entries[low:high], k - low)
         cut = _part(entries, low, high)
-        low, high = (cut, high) if cut < k else (low, cut)
+        low, high, rounds = (cut, high, rounds - 1) if cut < k else (low, cut, rounds - 1)
     entries[low:high] = sorted(entries[low:high], reverse=True)
     return entries[:k]
 

@@ -64,8 +64,11 @@ def test_ties_as_torch_chooses(hf: None, dtype: type[np.floating]) -> None:
     rng = np.random.default_rng(5)
     for E in SIZES:
         for k in sorted({*range(1, min(E, 9)), E // 2 or 1, max(E - 1, 1), E}):
-            steps = [1, 2, 3, 7, 30]
-            x = np.concatenate([rng.integers(0, n, (4, E)) for n in steps])
+            steps = [1, 2, 3, 7, 30, E + 1]
+            drawn = np.concatenate([rng.integers(0, n, (2, E)) for n in steps])
+            up = np.sort(drawn, axis=-1)  # parted so badly that the heap takes over
+            pipes = np.concatenate([up[:, ::2], up[:, 1::2][:, ::-1]], axis=-1)
+            x = np.concatenate([drawn, up, up[:, ::-1], pipes, pipes[:, ::-1]])
             probs, _ = softmax_forward(x.astype(dtype), axis=-1)
             want = torch.zeros(probs.shape, dtype=torch.bool)
             want.scatter_(-1, torch.from_numpy(probs).topk(k).indices, True)
