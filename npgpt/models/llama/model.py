@@ -2,7 +2,8 @@
 
 GPT-2's page with four parts exchanged: rotary positions inside the attention instead of a position
 table, RMSNorm, SwiGLU, and keys and values that several heads share; biases only where a relative
-has them. What else the relatives have of their own is in `families.py`.
+has them. What else the relatives have of their own is in `families.py`; a mixture of experts in the
+place of the MLP is in `mlp.py`.
 
     x = embed_tokens[ids]
     x = x + self_attn(input_layernorm(x));   x = x + mlp(post_attention_layernorm(x))      L times
@@ -22,7 +23,7 @@ from npgpt.layers.grouped_attention import (
     grouped_attention_backward,
     grouped_attention_forward,
 )
-from npgpt.layers.mixture import MixtureSaved, with_balance
+from npgpt.layers.mixture import with_balance
 from npgpt.models.causal import CausalLM
 from npgpt.models.common import Params, Pass, of, put, put_those_of, those_of
 from npgpt.models.llama.checkpoint import save_llama
@@ -186,23 +187,18 @@ class Llama(CausalLM):
 
     def _further_loss(self, saved: Any, attention_mask: Any) -> tuple[Any, Any]:
         """The load-balancing loss of all routers together, where the configuration asks for it."""
-        mixtures = [block.mlp for block in saved.blocks if isinstance(block.mlp, MixtureSaved)]
-        if not (self.config.output_router_logits and mixtures):
+        config, blocks = self.config, list(saved.blocks)
+        sparse = [n for n, has_experts in enumerate(config.sparse) if has_experts]
+        if not (config.output_router_logits and sparse):
             return 0.0, saved
-        probs, kept = (
-            np.stack([getattr(m.router, a) for m in mixtures]) for a in ("probs", "kept")
-        )
+        probs = np.stack([blocks[n].mlp.router.probs for n in sparse])  # [blocks, ..., T, E]
+        kept = np.stack([blocks[n].mlp.router.kept for n in sparse])
         counted = None if attention_mask is None else np.asarray(attention_mask, bool)
         loss, saved_loss = load_balance_forward(probs, kept, counted=counted)
-        factor = self.config.router_aux_loss_coef
-        dprobs = iter(load_balance_backward(factor, saved_loss))
-        blocks = [
-            block._replace(mlp=with_balance(block.mlp, next(dprobs)))
-            if isinstance(block.mlp, MixtureSaved)
-            else block
-            for block in saved.blocks
-        ]
-        return factor * loss, saved._replace(blocks=blocks)
+        dprobs = load_balance_backward(config.router_aux_loss_coef, saved_loss)
+        for n, of_block in zip(sparse, dprobs, strict=True):
+            blocks[n] = blocks[n]._replace(mlp=with_balance(blocks[n].mlp, of_block))
+        return config.router_aux_loss_coef * loss, saved._replace(blocks=blocks)
 
     def _cos_sin(self, positions: np.ndarray, *, cached: bool) -> tuple[np.ndarray, np.ndarray]:
         """Cosine and sine of the angles, the same for every head: [..., 1, T, d_h/2].
