@@ -205,7 +205,10 @@ def _scaling(header: Header, settings: Mapping[str, Any]) -> dict[str, Any] | No
 def _llama_config(header: Header) -> LlamaConfig:
     settings = _settings(header, "llama")
     if experts := settings.get("expert_count"):
-        raise ValueError(f"{header.path}: has expert_count {experts}, not a Llama.")
+        raise ValueError(
+            f"{header.path}: has expert_count {experts}, but experts are read from safetensors "
+            "alone; load the model's folder."
+        )
     d_h = settings.get("attention.key_length", settings.get("rope.dimension_count"))
     if settings.get("rope.dimension_count", d_h) != d_h:
         raise ValueError(f"{header.path}: turns a part of a head only, which npgpt does not.")
