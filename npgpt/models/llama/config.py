@@ -61,7 +61,6 @@ FULL, SLIDING = "full_attention", "sliding_attention"
 class LlamaConfig:
     """What `config.json` says; the defaults are those of Hugging Face for a Llama."""
 
-    model_type: Annotated[str, one_of(*FAMILIES)] = "llama"
     vocab_size: Size = 32000
     hidden_size: Size = 4096
     intermediate_size: Size = 11008
@@ -93,6 +92,7 @@ class LlamaConfig:
     attention_dropout: Probability = 0.0
     bos_token_id: int | None = 1
     eos_token_id: Ids | None = 2
+    model_type: Annotated[str, one_of(*FAMILIES)] = "llama"
     other: Mapping[str, Any] = field(default_factory=dict)  # the rest, written back on saving
 
     def __post_init__(self) -> None:
@@ -135,7 +135,7 @@ class LlamaConfig:
 
     def to_dict(self) -> dict[str, Any]:
         """The content of `config.json`; rotary settings as both transformers 4 and 5 read them."""
-        raw = as_raw(self, architectures=[self.family.cls])
+        raw = as_raw(self, architectures=[self.family.cls], model_type=self.model_type)
         for name in self.family.unread:
             del raw[name]
         raw |= {name: self.other[name] for name in self.family.unread if name in self.other}
