@@ -74,13 +74,12 @@ def read_vocabulary(folder: Path) -> Vocabulary:
     config = read_tokenizer_config(folder)
     if whole:
         _refuse_other_models(whole, folder / "tokenizer.json")
-        splitting = _splitting(whole, folder / "tokenizer.json")
-    else:
-        splitting = _splitting_of_class(config, folder / "tokenizer_config.json")
+    splitting = _splitting(whole, folder / "tokenizer.json") if whole else None
     if config.get("add_prefix_space"):
         path = folder / "tokenizer_config.json"
-        raise ValueError(f"{path} asks for add_prefix_space, which npgpt does not do.")
+        raise OtherKind(f"{path} asks for add_prefix_space, which npgpt does not do.")
     vocab, path, merges, where = _vocab_and_merges(folder, whole)
+    splitting = splitting or _splitting_of_class(config, folder / "tokenizer_config.json")
     marked = _marked_tokens(folder, whole, config, composed=splitting.composed)
     vocabulary = _assemble(vocab, merges, marked, splitting, path, where)
     warn_of_settings(folder, config, "add_bos_token", "add_eos_token")
@@ -215,8 +214,8 @@ def _vocab_and_merges(
         vocab = expect(dict, whole["model"].get("vocab"), f"{path}: model.vocab")
         listed = expect(list, whole["model"].get("merges"), where)
         return vocab, path, _merges_by_index(listed, where), where
-    alone = folder / "tokenizer.model"
-    hint = " (transformers makes one of tokenizer.model)" if alone.exists() else ""
+    alone = [name for name in ("tokenizer.model", "tekken.json") if (folder / name).exists()]
+    hint = f" (transformers makes one of {alone[0]})" if alone else ""
     raise FileNotFoundError(
         f"{folder} has no vocabulary to read text with: add vocab.json and merges.txt, or "
         f"tokenizer.json{hint}; token ids need none."

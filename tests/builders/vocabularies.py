@@ -214,6 +214,52 @@ def tekken() -> dict[str, Any]:
     return made
 
 
+QWEN2_CONFIG = {
+    "add_bos_token": False,
+    "add_prefix_space": False,
+    "additional_special_tokens": ["<|im_start|>", "<|im_end|>"],
+    "bos_token": None,
+    "chat_template": "{{ messages }}",
+    "clean_up_tokenization_spaces": False,
+    "eos_token": "<|im_end|>",
+    "errors": "replace",
+    "model_max_length": 131072,
+    "pad_token": "<|endoftext|>",
+    "split_special_tokens": False,
+    "tokenizer_class": "Qwen2Tokenizer",
+    "unk_token": None,
+}
+
+
+def write_parts(folder: Path, content: dict[str, Any], **config: Any) -> Path:
+    """A tokenizer.json as vocab.json, merges.txt and tokenizer_config.json; Qwen has these too."""
+    vocab = json.dumps(content["model"]["vocab"], ensure_ascii=False)
+    (folder / "vocab.json").write_text(vocab, encoding="utf-8")
+    lines = ["#version: 0.2", *map(" ".join, content["model"]["merges"]), ""]
+    (folder / "merges.txt").write_text("\n".join(lines), encoding="utf-8")
+    tokens = {str(each["id"]): {**each, "id": None} for each in content["added_tokens"]}
+    settings = json.dumps({"added_tokens_decoder": tokens, **config})
+    (folder / "tokenizer_config.json").write_text(settings, encoding="utf-8")
+    return folder
+
+
+def gguf_vocabulary(
+    content: dict[str, Any], pre: str, unused: Sequence[str] = ()
+) -> dict[str, Any]:
+    """A tokenizer.json as settings of a `.gguf` file; `unused` name rows without a token."""
+    ids = {**content["model"]["vocab"], **{t["content"]: t["id"] for t in content["added_tokens"]}}
+    kinds = {t["content"]: 3 if t["special"] else 4 for t in content["added_tokens"]}
+    tokens = [*sorted(ids, key=ids.__getitem__), *unused]
+    settings = {
+        "model": "gpt2",
+        "pre": pre,
+        "tokens": tokens,
+        "token_type": [5 if token in unused else kinds.get(token, 1) for token in tokens],
+        "merges": [" ".join(pair) for pair in content["model"]["merges"]],
+    }
+    return {f"tokenizer.ggml.{name}": value for name, value in settings.items()}
+
+
 def hard_texts(rng: np.random.Generator, count: int = 500) -> list[str]:
     """`HARD`, then random mixes of words, tricky characters, and all of Unicode."""
     words = " ".join(LINES).split(" ")
@@ -252,6 +298,15 @@ def byte_fallback(**framing: Any) -> Any:
     tokens = [*marks, *(f"<0x{byte:02X}>" for byte in range(256)), *learned]
     content["model"]["vocab"] = {token: n for n, token in enumerate(tokens)}
     return with_marks(Tokenizer.from_str(json.dumps(content)), marks, **framing)
+
+
+def metaspace(**framing: Any) -> Any:
+    """`byte_fallback` as of Mistral 0.3: only a text's first word gets a space."""
+    from tokenizers import Tokenizer
+
+    content = json.loads(byte_fallback(**framing).to_str())
+    split = {"type": "Metaspace", "replacement": "▁", "prepend_scheme": "first", "split": False}
+    return Tokenizer.from_str(json.dumps({**content, "normalizer": None, "pre_tokenizer": split}))
 
 
 def word_level(**framing: Any) -> Any:
@@ -297,6 +352,7 @@ def characters(**framing: Any) -> Any:
 
 KINDS: dict[str, Callable[..., Any]] = {
     "byte_fallback": byte_fallback,
+    "metaspace": metaspace,
     "word_level": word_level,
     "unigram": unigram,
 }

@@ -15,7 +15,7 @@ from npgpt.text.byte_pairs import byte_alphabet
 from npgpt.text.word_pieces import load_word_pieces
 from tests.builders.bert import PIECES
 from tests.builders.vocabularies import KINDS as FOREIGN
-from tests.builders.vocabularies import write_foreign
+from tests.builders.vocabularies import QWEN2_CONFIG, qwen2, tekken, write_foreign, write_parts
 from tests.fuzz.changes import change_folder
 from tests.fuzz.harness import Change, Found, Kind
 
@@ -114,6 +114,11 @@ def run_foreign(tokenizer: Any) -> Found:
     return {"ids": ids, "text": tokenizer.decode(ids)}
 
 
+def make_qwen2(folder: Path) -> None:
+    write(folder / "tokenizer.json", qwen2())
+    write(folder / "tokenizer_config.json", QWEN2_CONFIG)
+
+
 KINDS = [
     Kind(
         "vocab.json",
@@ -127,6 +132,30 @@ KINDS = [
         "tokenizer.json",
         make_whole,
         change_folder("tokenizer.json", "tokenizer_config.json"),
+        npgpt.load_tokenizer,
+        run,
+        check,
+    ),
+    Kind(
+        "qwen2-tokenizer.json",
+        make_qwen2,
+        change_folder("tokenizer.json", "tokenizer_config.json"),
+        npgpt.load_tokenizer,
+        run,
+        check,
+    ),
+    Kind(
+        "qwen2-vocab.json",
+        lambda folder: write_parts(folder, qwen2(), **QWEN2_CONFIG),
+        change_folder("vocab.json", "merges.txt", "tokenizer_config.json"),
+        npgpt.load_tokenizer,
+        run,
+        check,
+    ),
+    Kind(
+        "tekken-tokenizer.json",
+        lambda folder: write(folder / "tokenizer.json", {**tekken(), "post_processor": None}),
+        change_folder("tokenizer.json"),
         npgpt.load_tokenizer,
         run,
         check,

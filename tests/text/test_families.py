@@ -13,12 +13,17 @@ import pytest
 
 import npgpt
 from npgpt.text.tokenizer import Tokenizer, stream_text
+from tests.builders.gguf import write_gguf
 from tests.builders.vocabularies import (
+    QWEN2_CONFIG,
     QWEN2_REGEX,
+    byte_level,
+    gguf_vocabulary,
     odd_texts,
     qwen2,
     split_then_bytes,
     tekken,
+    write_parts,
 )
 from tests.text.naive_bpe import write_json
 
@@ -32,34 +37,6 @@ def load(folder: Path) -> Tokenizer:
         loaded = npgpt.load_tokenizer(folder)
     assert isinstance(loaded, Tokenizer)  # not left to the package
     return loaded
-
-
-def write_parts(folder: Path, content: dict[str, Any], **config: Any) -> Path:
-    """vocab.json, merges.txt and tokenizer_config.json, as Qwen publishes them too."""
-    model = content["model"]
-    write_json(folder / "vocab.json", model["vocab"])
-    lines = ["#version: 0.2", *map(" ".join, model["merges"]), ""]
-    (folder / "merges.txt").write_text("\n".join(lines), encoding="utf-8")
-    decoder = {str(entry.pop("id")): entry for entry in content["added_tokens"]}
-    write_json(folder / "tokenizer_config.json", {"added_tokens_decoder": decoder, **config})
-    return folder
-
-
-QWEN_CONFIG = {
-    "add_bos_token": False,
-    "add_prefix_space": False,
-    "additional_special_tokens": ["<|im_start|>", "<|im_end|>"],
-    "bos_token": None,
-    "chat_template": "{{ messages }}",
-    "clean_up_tokenization_spaces": False,
-    "eos_token": "<|im_end|>",
-    "errors": "replace",
-    "model_max_length": 131072,
-    "pad_token": "<|endoftext|>",
-    "split_special_tokens": False,
-    "tokenizer_class": "Qwen2Tokenizer",
-    "unk_token": None,
-}
 
 
 @pytest.mark.parametrize("kind", MADE)
@@ -84,7 +61,7 @@ def test_qwens_parts_give_the_ids_of_its_tokenizer_json(tmp_path, rng) -> None:
     (tmp_path / "whole").mkdir()
     write_json(tmp_path / "whole" / "tokenizer.json", qwen2())
     whole = load(tmp_path / "whole")
-    parts = load(write_parts(tmp_path, qwen2(), **QWEN_CONFIG))
+    parts = load(write_parts(tmp_path, qwen2(), **QWEN2_CONFIG))
     assert (
         parts.special_tokens_set
         == {"<|endoftext|>", "<|im_start|>", "<|im_end|>"} | parts.added_words
@@ -101,7 +78,7 @@ def test_qwens_parts_give_the_ids_of_its_tokenizer_json(tmp_path, rng) -> None:
 def test_qwens_ids_are_those_of_transformers(tmp_path, hf, rng) -> None:
     from transformers import AutoTokenizer
 
-    ours = load(write_parts(tmp_path, qwen2(), **QWEN_CONFIG))
+    ours = load(write_parts(tmp_path, qwen2(), **QWEN2_CONFIG))
     theirs = AutoTokenizer.from_pretrained(tmp_path)
     for text in odd_texts(rng, 1000):
         ids = theirs(text).input_ids
@@ -111,13 +88,13 @@ def test_qwens_ids_are_those_of_transformers(tmp_path, hf, rng) -> None:
 
 
 def test_a_class_that_is_not_known(tmp_path) -> None:
-    write_parts(tmp_path, qwen2(), **{**QWEN_CONFIG, "tokenizer_class": "CLIPTokenizer"})
+    write_parts(tmp_path, qwen2(), **{**QWEN2_CONFIG, "tokenizer_class": "CLIPTokenizer"})
     sentence = (
         r"tokenizer_class is 'CLIPTokenizer', but without a tokenizer\.json npgpt reads GPT2Tok"
     )
     with pytest.raises(ValueError, match=sentence):
         npgpt.load_tokenizer(tmp_path)
-    write_parts(tmp_path, qwen2(), **{**QWEN_CONFIG, "tokenizer_class": "Qwen2TokenizerFast"})
+    write_parts(tmp_path, qwen2(), **{**QWEN2_CONFIG, "tokenizer_class": "Qwen2TokenizerFast"})
     assert load(tmp_path).composed
 
 
@@ -141,7 +118,7 @@ def test_a_word_that_is_looked_for_after_composing_is_left_to_the_package(tmp_pa
     content["added_tokens"][-1]["normalized"] = True
     write_json(tmp_path / "tokenizer.json", content)
     assert not isinstance(npgpt.load_tokenizer(tmp_path), Tokenizer)
-    write_parts(tmp_path, content, **QWEN_CONFIG)
+    write_parts(tmp_path, content, **QWEN2_CONFIG)
     (tmp_path / "tokenizer.json").unlink()
     with pytest.raises(ValueError, match="'</think>' is looked for after NFC"):
         npgpt.load_tokenizer(tmp_path)
@@ -175,3 +152,35 @@ def test_other_patterns_are_left_to_the_package(tmp_path) -> None:
     write_json(tmp_path / "tokenizer.json", content)
     with pytest.raises(ValueError, match="is not a tokenizer that can be read"):
         npgpt.load_tokenizer(tmp_path)
+
+
+@pytest.mark.hf
+def test_a_space_in_front_where_the_settings_ask_for_it(tmp_path, hf, rng) -> None:
+    """As RoBERTa's settings may; tiktoken knows no such space, so that the package reads it."""
+    from transformers import AutoTokenizer
+
+    level = {"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": True}
+    write_json(tmp_path / "tokenizer.json", byte_level(level, ["<|endoftext|>"]))
+    settings = {"tokenizer_class": "GPT2Tokenizer", "add_prefix_space": True, "trim_offsets": True}
+    write_json(tmp_path / "tokenizer_config.json", settings)
+    ours, theirs = npgpt.load_tokenizer(tmp_path), AutoTokenizer.from_pretrained(tmp_path)
+    for text in odd_texts(rng, 200):
+        assert ours.encode(text, allowed_special="all") == theirs(text).input_ids, text
+    assert ours.encode("cat") == ours.encode(" cat")
+
+
+@pytest.mark.parametrize("kind", MADE)
+def test_a_gguf_file_gives_the_ids_of_a_folder(tmp_path, rng, kind) -> None:
+    """Names for rows of the table without a token are no tokens, not even on request."""
+    content = MADE[kind]()
+    write_json(tmp_path / "tokenizer.json", content)
+    settings = gguf_vocabulary(content, kind, unused=["[PAD900]", "[PAD901]"])
+    folder = load(tmp_path)
+    file = npgpt.load_tokenizer(write_gguf(tmp_path / "x.gguf", settings, {}))
+    assert isinstance(file, Tokenizer)
+    assert file.rules == folder.rules
+    assert file.bytes_of == folder.bytes_of
+    for text in [*odd_texts(rng, 200), "[PAD900]"]:
+        ids = folder.encode(text, allowed_special="all")
+        assert file.encode(text, allowed_special="all") == ids, text
+        assert file.encode(text) == folder.encode(text), text

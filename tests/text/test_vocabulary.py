@@ -114,9 +114,11 @@ def test_no_vocabulary(folder, missing):
         read_vocabulary(folder)
     with pytest.raises(FileNotFoundError, match="has no vocabulary"):
         read_vocabulary(folder / "nowhere")
-    (folder / "tokenizer.model").touch()
-    with pytest.raises(FileNotFoundError, match=r"transformers makes one of tokenizer\.model"):
-        read_vocabulary(folder)
+    (folder / "tokenizer_config.json").write_text('{"tokenizer_class": "LlamaTokenizer"}')
+    for name in ("tekken.json", "tokenizer.model"):
+        (folder / name).touch()
+        with pytest.raises(FileNotFoundError, match=f"transformers makes one of {name}"):
+            read_vocabulary(folder)
 
 
 @pytest.mark.parametrize(
