@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 from unittest import mock
 
 from npgpt.compare.activations import GRAD, Stations
+from npgpt.models.llama.families import FAMILIES
 
 
 class Attention(NamedTuple):
@@ -93,7 +94,7 @@ LLAMA_STACK = Stack(
 )
 NAMES = {
     "gpt2": Names("GPT2LMHeadModel", (GPT2_STACK,), last=("ln_f",)),
-    "llama": Names("LlamaForCausalLM", (LLAMA_STACK,), last=("norm",)),
+    **{kind: Names(FAMILIES[kind].cls, (LLAMA_STACK,), last=("norm",)) for kind in FAMILIES},
     "bart": Names("BartForConditionalGeneration", SEQ2SEQ_STACKS),
     "marian": Names(
         "MarianMTModel",

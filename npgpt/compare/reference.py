@@ -19,10 +19,11 @@ from npgpt.compare.dump import Dump
 from npgpt.compare.hf_modules import Names, names_of, watched
 from npgpt.files.checkpoint import read_raw_config, shortened
 from npgpt.models import auto
+from npgpt.models.llama.families import FAMILIES
 
-# transformers computes a Llama's norms, angles and softmax, and makes a marian's sinusoids, in
-# float32 whatever the dtype.
-IN_FLOAT32 = ("llama", "marian")
+# transformers computes the norms, angles and softmax of Llama's kind, and makes a marian's
+# sinusoids, in float32 whatever the dtype.
+IN_FLOAT32 = (*FAMILIES, "marian")
 
 
 def hf_stations(

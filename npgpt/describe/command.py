@@ -23,6 +23,7 @@ from npgpt.models.gguf import gguf_config
 from npgpt.models.gpt2.config import PRESETS as GPT2_PRESETS
 from npgpt.models.gpt2.config import GPT2Config
 from npgpt.models.llama.config import LlamaConfig
+from npgpt.models.llama.families import FAMILIES
 from npgpt.models.settings import read_config
 from npgpt.models.transformer.config import TransformerConfig
 
@@ -30,7 +31,7 @@ PROG = "npgpt.describe"
 Config = GPT2Config | LlamaConfig | BERTConfig | TransformerConfig
 CONFIGS: dict[str, type[Config]] = {
     "gpt2": GPT2Config,
-    "llama": LlamaConfig,
+    **dict.fromkeys(FAMILIES, LlamaConfig),
     "bert": BERTConfig,
     **dict.fromkeys(("bart", "marian", "transformer"), TransformerConfig),
 }

@@ -25,6 +25,7 @@ from npgpt.models.gpt2.checkpoint import load_checkpoint
 from npgpt.models.gpt2.model import GPT2
 from npgpt.models.llama.checkpoint import load_llama
 from npgpt.models.llama.config import LlamaConfig
+from npgpt.models.llama.families import FAMILIES
 from npgpt.models.llama.model import Llama
 from npgpt.models.settings import find_model_type
 from npgpt.models.transformer.checkpoint import load_transformer
@@ -33,7 +34,9 @@ from npgpt.models.transformer.model import Transformer
 # model_type -> the commands that work on it.
 MODEL_TYPES = {
     "gpt2": ("generate", "evaluate", "compare", "describe", "train", "trace", "explore"),
-    "llama": ("generate", "evaluate", "compare", "describe", "train", "trace", "explore"),
+    **dict.fromkeys(
+        FAMILIES, ("generate", "evaluate", "compare", "describe", "train", "trace", "explore")
+    ),
     "bert": ("fill_mask", "compare", "describe"),
     "bart": ("translate", "compare", "describe"),
     "marian": ("translate", "compare", "describe"),
@@ -46,9 +49,9 @@ def from_pretrained(
 ) -> Any:
     """The model in a folder, in `weights/NAME`, on the hub, or in a `.gguf` file.
 
-    A `GPT2`, `Llama`, `BERT` or (bart, marian) `Transformer`, by the `model_type` of its
-    config.json or the architecture that the file names. Raises as `load_checkpoint`,
-    `npgpt.models.gguf.load_gguf` and `npgpt.files.checkpoint.of_one_save` do.
+    A `GPT2`, `Llama` (mistral, qwen2, qwen3, too), `BERT` or (bart, marian) `Transformer`, by the
+    `model_type` of its config.json or the architecture that the file names. Raises as
+    `load_checkpoint`, `npgpt.models.gguf.load_gguf` and `npgpt.files.checkpoint.of_one_save` do.
     """
     dtype = float_type(dtype)  # before a download
     place = find_model(name, revision, check=_check_plain)
@@ -59,7 +62,7 @@ def from_pretrained(
     else:
         with of_one_save(place):
             match model_type(place):
-                case "llama":
+                case kind if kind in FAMILIES:
                     model = Llama(*load_llama(place, dtype=dtype))
                 case "bart" | "marian" | "transformer":
                     model = Transformer(*load_transformer(place, dtype=dtype))

@@ -25,7 +25,9 @@ from npgpt.ops.activation import ACTIVATIONS
 
 Activation = Annotated[str, one_of(*ACTIVATIONS)]
 # transformers' classes, which name the architecture where there is no model_type.
-CLASSES = re.compile("(GPT2|Llama|Bert|Bart|Marian)(?=Model|LMHead|DoubleHeads|MTModel|For)")
+CLASSES = re.compile(
+    "(GPT2|Llama|Mistral|Qwen2|Qwen3|Bert|Bart|Marian)(?=Model|LMHead|DoubleHeads|MTModel|For)"
+)
 SIZES_OF_GPT2 = ("n_positions", "n_embd", "n_layer", "n_head")
 
 # Known to change no result, whatever the architecture: what other heads, programs and tasks need,
