@@ -59,6 +59,7 @@ NAMED = {  # tokenizer.ggml.pre, by which llama.cpp knows them
     "qwen2": Splitting(QWEN2_SPLIT, composed=True),  # llama.cpp leaves NFC out, Qwen does not
     "tekken": Splitting(TEKKEN_SPLIT, ranked=True),
 }
+QWENS = ("qwen2", "qwen3", "qwen2_moe", "qwen3_moe")  # model_type, where no class is named
 CLASSES = {  # tokenizer_class, which decides where there is no tokenizer.json
     "GPT2Tokenizer": Splitting(GPT2_SPLIT),
     "Qwen2Tokenizer": Splitting(QWEN2_SPLIT, composed=True),

@@ -17,6 +17,7 @@ from npgpt.text.byte_pairs import byte_alphabet, bytes_of_products, bytes_of_ran
 from npgpt.text.split_patterns import (
     CLASSES,
     GPT2_SPLIT,
+    QWENS,
     SMOLLM_SPLIT,
     Splitting,
     named_splitting,
@@ -36,8 +37,7 @@ Merges = dict[int, tuple[str, str]]  # line number or index -> the two parts, in
 # tokenizer.ggml.token_type; 1 is a usual token, 6 a byte
 UNKNOWN, CONTROL, ADDED, UNUSED = 2, 3, 4, 5
 
-
-NFC = {"type": "NFC"}
+NFC = {"type": "NFC"}  # the normalizer of Qwen, and the only one that npgpt knows
 
 
 class OtherKind(ValueError):
@@ -79,7 +79,7 @@ def read_vocabulary(folder: Path) -> Vocabulary:
         path = folder / "tokenizer_config.json"
         raise OtherKind(f"{path} asks for add_prefix_space, which npgpt does not do.")
     vocab, path, merges, where = _vocab_and_merges(folder, whole)
-    splitting = splitting or _splitting_of_class(config, folder / "tokenizer_config.json")
+    splitting = splitting or _splitting_of_class(folder, config)
     marked = _marked_tokens(folder, whole, config, composed=splitting.composed)
     vocabulary = _assemble(vocab, merges, marked, splitting, path, where)
     warn_of_settings(folder, config, "add_bos_token", "add_eos_token")
@@ -298,16 +298,18 @@ def _splitting(whole: dict[str, Any], path: Path) -> Splitting:
     return Splitting(pattern, composed=whole.get("normalizer") == NFC, ranked=ranked)
 
 
-def _splitting_of_class(config: dict[str, Any], path: Path) -> Splitting:
-    """The splitting of the class that a tokenizer_config.json names, GPT-2's if it names none.
+def _splitting_of_class(folder: Path, config: dict[str, Any]) -> Splitting:
+    """The splitting of the class that tokenizer_config.json names, else of the model's own.
 
     Raises ValueError for a class that is not known.
     """
-    name = config.get("tokenizer_class") or "GPT2Tokenizer"
+    is_qwen = read_object(folder / "config.json").get("model_type") in QWENS
+    name = config.get("tokenizer_class") or ("Qwen2Tokenizer" if is_qwen else "GPT2Tokenizer")
     if name.removesuffix("Fast") not in CLASSES:
         raise ValueError(
-            f"{path}: tokenizer_class is {name!r:.60}, but without a tokenizer.json npgpt reads "
-            f"{', '.join(CLASSES)}; save_pretrained of transformers' tokenizer makes that file."
+            f"{folder / 'tokenizer_config.json'}: tokenizer_class is {name!r:.60}, but without a "
+            f"tokenizer.json npgpt reads {', '.join(CLASSES)}; save_pretrained of transformers' "
+            "tokenizer makes that file."
         )
     return CLASSES[name.removesuffix("Fast")]
 
@@ -360,7 +362,8 @@ def _marked_tokens(
         token = MarkedToken(token_id, bool(entry.get("special")) or text in special)
         if composed and text not in marked and entry.get("normalized", not token.is_special):
             raise OtherKind(
-                f"{where}: {text!r:.60} is looked for after NFC (normalized), not before."
+                f"{where}: {text!r:.60} is looked for after NFC (normalized), which needs a "
+                "tokenizer.json and the package tokenizers."
             )
         if marked.setdefault(text, token).id != token_id:
             raise ValueError(

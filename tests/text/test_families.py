@@ -68,6 +68,10 @@ def test_qwens_parts_give_the_ids_of_its_tokenizer_json(tmp_path, rng) -> None:
     )
     assert parts.added_words == {"<tool_call>", "</tool_call>", "<think>", "</think>"}
     assert parts.rules == whole.rules
+    (tmp_path / "tokenizer_config.json").unlink()
+    assert load(tmp_path).rules != whole.rules  # as GPT-2 cuts
+    write_json(tmp_path / "config.json", {"model_type": "qwen3"})
+    assert load(tmp_path).rules == whole.rules
     for text in odd_texts(rng, 200):
         ids = whole.encode(text, allowed_special="all")
         assert parts.encode(text, allowed_special="all") == ids, text
