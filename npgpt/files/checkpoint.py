@@ -42,6 +42,7 @@ VOCABULARY = (  # whatever a vocabulary may consist of
     "target.spm",
     "target_vocab.json",
     "tokenizer.model",  # SentencePiece, of the first Llamas
+    "tekken.json",  # Mistral's own
     "chat_template.jinja",
 )
 COMPANIONS = (*VOCABULARY, GENERATION_CONFIG)  # beside configuration and weights

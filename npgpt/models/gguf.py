@@ -1,8 +1,8 @@
-"""Models in a `.gguf` file, llama.cpp's format: architectures llama and gpt2.
+"""Models in a `.gguf` file, llama.cpp's format: architectures llama, qwen2, qwen3 and gpt2.
 
-The configuration comes from the file's settings; tensors are renamed, the rows of queries and keys
-put in Hugging Face's order, and matrices turned to [in, out]. Leaves out writing, experts, and
-computing with packed weights.
+The configuration comes from the file's settings; tensors are renamed, the rows of a Llama's queries
+and keys put in Hugging Face's order, and matrices turned to [in, out]. A Mistral is a llama to
+llama.cpp. Leaves out writing, experts, and computing with packed weights.
 """
 
 from __future__ import annotations
@@ -26,6 +26,7 @@ from npgpt.models.gpt2.config import param_shapes as gpt2_shapes
 from npgpt.models.llama.checkpoint import LAYOUT as LLAMA_LAYOUT
 from npgpt.models.llama.config import LlamaConfig
 from npgpt.models.llama.config import param_shapes as llama_shapes
+from npgpt.models.llama.families import FAMILIES
 from npgpt.ops.rope import default_frequencies, llama3_frequencies
 
 ROPE_FREQS = "rope_freqs.weight"  # llama3's factors, one for each pair
@@ -45,15 +46,11 @@ KINDS: dict[str, Any] = {
     "rope.freq_base": NonNegative,
     "rope.scale_linear": NonNegative,
     "rope.scaling.factor": NonNegative,
+    "rope.scaling.original_context_length": Size,
     "rope.scaling.type": str,
 }
-# Tensors have shapes of their own; the last two are for rotary scalings that are refused.
-NO_EFFECT = (
-    "vocab_size",
-    "attention.value_length",
-    "rope.scaling.original_context_length",
-    "rope.scaling.finetuned",
-)
+NO_EFFECT = ("vocab_size", "attention.value_length", "rope.scaling.finetuned")
+LLAMAS = ("llama", "qwen2", "qwen3")  # llama.cpp's architecture and transformers' model_type
 # llama.cpp's name of a part -> npgpt's
 LLAMA_NAMES = {
     "token_embd": "embed_tokens",
@@ -61,6 +58,8 @@ LLAMA_NAMES = {
     "output": "lm_head",
     "attn_norm": "input_layernorm",
     "attn_q": "self_attn.q_proj",
+    "attn_q_norm": "self_attn.q_norm",
+    "attn_k_norm": "self_attn.k_norm",
     "attn_k": "self_attn.k_proj",
     "attn_v": "self_attn.v_proj",
     "attn_output": "self_attn.o_proj",
@@ -84,7 +83,7 @@ GPT2_NAMES = {
 
 
 def load_gguf(path: Path, dtype: np.dtype) -> tuple[LlamaConfig | GPT2Config, Params]:
-    """The configuration of the Llama or GPT-2 in a `.gguf` file, and its parameters in `dtype`.
+    """The configuration of the model in a `.gguf` file, and its parameters in `dtype`.
 
     Raises FileNotFoundError; ValueError for another architecture, settings or tensors missing or
     that do not fit; ImportError where packed weights need the package `gguf`. Warns of values that
@@ -95,35 +94,35 @@ def load_gguf(path: Path, dtype: np.dtype) -> tuple[LlamaConfig | GPT2Config, Pa
     if isinstance(config, GPT2Config):
         return config, _params(header, gpt2_shapes(config), GPT2_LAYOUT, GPT2_NAMES, dtype)
     params = _params(header, llama_shapes(config), LLAMA_LAYOUT, LLAMA_NAMES, dtype)
-    for name in params:
-        if name.endswith("q_proj.weight"):
-            params[name] = unpermute(params[name], config.num_attention_heads)
-        elif name.endswith("k_proj.weight"):
-            params[name] = unpermute(params[name], config.n_kv_head)
+    if config.model_type == "llama":  # the others' queries and keys stay as they are
+        for name in params:
+            if re.search(r"[qk]_proj\.", name):
+                n_head = config.num_attention_heads if "q_proj" in name else config.n_kv_head
+                params[name] = unpermute(params[name], n_head)
     return config, params
 
 
 def gguf_config(header: Header) -> GPT2Config | LlamaConfig:
     """The configuration that a file's settings describe; ValueError for another architecture."""
     model_type = header.settings.get("general.architecture")
-    if model_type == "llama":
-        return _llama_config(header)
+    if model_type in list(LLAMAS):  # a list takes any value
+        return _llama_config(header, model_type)
     if model_type == "gpt2":
         return _gpt2_config(header)
     raise ValueError(
-        f"{header.path}: the architecture is {model_type!r:.60}; npgpt loads llama and gpt2."
+        f"{header.path}: the architecture is {model_type!r:.60}; npgpt loads {', '.join(LLAMAS)} "
+        "and gpt2."
     )
 
 
 def unpermute(weight: np.ndarray, n_head: int) -> np.ndarray:
-    """Columns of W_q or W_k [d, H d_h] in Hugging Face's order again.
+    """Columns of W_q or W_k [d, H d_h], or of their biases [H d_h], in Hugging Face's order again.
 
     llama.cpp rotates neighbouring columns as a pair, (0, 1), (2, 3), …; Hugging Face column i of a
     head with column i + d_h/2.
     """
-    d, columns = weight.shape
-    paired = weight.reshape(d, n_head, columns // n_head // 2, 2)
-    return paired.swapaxes(2, 3).reshape(d, columns)
+    paired = weight.reshape(-1, n_head, weight.shape[-1] // n_head // 2, 2)
+    return paired.swapaxes(2, 3).reshape(weight.shape)
 
 
 def _params(
@@ -202,17 +201,17 @@ def _scaling(header: Header, settings: Mapping[str, Any]) -> dict[str, Any] | No
     return found if original is None else {**found, "original_max_position_embeddings": original}
 
 
-def _llama_config(header: Header) -> LlamaConfig:
-    settings = _settings(header, "llama")
+def _llama_config(header: Header, model_type: str) -> LlamaConfig:
+    settings = _settings(header, model_type)
     if experts := settings.get("expert_count"):
         raise ValueError(
-            f"{header.path}: has expert_count {experts}, but experts are read from safetensors "
-            "alone; load the model's folder."
+            f"{header.path}: has expert_count {experts}, but npgpt reads experts from a folder."
         )
     d_h = settings.get("attention.key_length", settings.get("rope.dimension_count"))
     if settings.get("rope.dimension_count", d_h) != d_h:
         raise ValueError(f"{header.path}: turns a part of a head only, which npgpt does not.")
     raw = {
+        "model_type": model_type,
         "hidden_size": settings.get("embedding_length"),
         "intermediate_size": settings.get("feed_forward_length"),
         "num_hidden_layers": settings.get("block_count"),
@@ -223,12 +222,23 @@ def _llama_config(header: Header) -> LlamaConfig:
         "rms_norm_eps": settings.get("attention.layer_norm_rms_epsilon"),
         "rope_theta": settings.get("rope.freq_base", 10000.0),
         "rope_scaling": _scaling(header, settings),
+        **_biases(header, model_type),
         **_common(header),
     }
     config = LlamaConfig.from_dict(raw, str(header.path))
     if ROPE_FREQS not in header.tensors:
         return config
     return LlamaConfig.from_dict({**raw, "rope_scaling": _llama3(header, config)}, str(header.path))
+
+
+def _biases(header: Header, model_type: str) -> dict[str, bool]:
+    """Which biases the tensors of the first block have, where an architecture may have them."""
+    tensors = {"attention_bias": "attn_output", "mlp_bias": "ffn_up"}
+    return {
+        name: f"blk.0.{tensor}.bias" in header.tensors
+        for name, tensor in tensors.items()
+        if name not in FAMILIES[model_type].unread
+    }
 
 
 def _gpt2_config(header: Header) -> GPT2Config:

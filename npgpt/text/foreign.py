@@ -83,6 +83,8 @@ def read_foreign(folder: Path) -> ForeignTokenizer:
     tokenizer, model = read_tokenizer_json(folder / "tokenizer.json")
     settings = read_tokenizer_config(folder)
     warn_of_settings(folder, settings, "add_bos_token", "add_eos_token", "add_prefix_space")
+    if settings.get("add_prefix_space") and hasattr(tokenizer.pre_tokenizer, "add_prefix_space"):
+        tokenizer.pre_tokenizer.add_prefix_space = True
     add_listed_tokens(tokenizer, folder, settings)
     roles = role_tokens(folder, settings)
     unknown = model.get("unk_id")

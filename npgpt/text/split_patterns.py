@@ -1,15 +1,16 @@
 """What happens to a text before byte-pair merging: whole tokens are cut out, the rest is split.
 
 BPE merges inside the pieces that a split pattern finds, so a text that is split in another way gets
-other ids; vocabularies with a pattern that is not listed here are refused.
+other ids; a vocabulary with a pattern that is not listed here is left to the package tokenizers.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Mapping
 from itertools import pairwise
 from pathlib import Path
+from typing import Any, NamedTuple
 
 # Contractions; words, numbers, other signs, each with a space before it; white space, whose last
 # character is left to the word that follows. Possessive (++): no shorter match could succeed.
@@ -20,26 +21,64 @@ SMOLLM_SPLIT = (
     r"'(?:[sdmt]|ll|ve|re)| ?\p{L}++|\p{N}| ?[^\s\p{L}\p{N}]++"
     r"|\s++(?=\p{N})|\s++$|\s+(?!\S)|\s"
 )
-LLAMA3_SPLIT = (
-    r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*"
-    r"|\s*[\r\n]+|\s+(?!\S)|\s+"
+# White space of the patterns below: up to the last line end, then as GPT-2's.
+_LINES = r"|\s*[\r\n]+|\s++$|\s+(?!\S)|\s+"
+_SIGNS = r"| ?[^\s\p{L}\p{N}]+"
+_WORDS = r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+"
+LLAMA3_SPLIT = rf"{_WORDS}|\p{{N}}{{1,3}}{_SIGNS}[\r\n]*{_LINES}"
+QWEN2_SPLIT = rf"{_WORDS}|\p{{N}}{_SIGNS}[\r\n]*{_LINES}"
+# Mistral's tekken: a capital letter after a small one begins a word; marks are letters.
+_UPPER, _LOWER = r"[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]", r"[\p{Ll}\p{Lm}\p{Lo}\p{M}]"
+_BEFORE = r"[^\r\n\p{L}\p{N}]?"
+TEKKEN_SPLIT = (
+    rf"{_BEFORE}{_UPPER}*{_LOWER}+|{_BEFORE}{_UPPER}+{_LOWER}*|\p{{N}}{_SIGNS}[\r\n/]*{_LINES}"
 )
+# A pattern as tokenizer.json has it -> as above, where it has `\s++$` for tiktoken's engine: that
+# panics when `\s+(?!\S)` meets half a million characters.
+WRITTEN = {
+    pattern.replace(r"\s++$|", ""): pattern for pattern in (LLAMA3_SPLIT, QWEN2_SPLIT, TEKKEN_SPLIT)
+}
 
+
+class Splitting(NamedTuple):
+    """How a text becomes the pieces in which BPE merges."""
+
+    pattern: str
+    composed: bool = False  # first into Unicode's NFC: e and an accent become one character
+    ranked: bool = False  # a piece that is a token is taken whole: see `bytes_of_ranked`
+
+
+LLAMA3 = Splitting(LLAMA3_SPLIT, ranked=True)
 NAMED = {  # tokenizer.ggml.pre, by which llama.cpp knows them
-    "gpt-2": GPT2_SPLIT,
-    "gpt2": GPT2_SPLIT,
-    "smollm": SMOLLM_SPLIT,
-    "llama-bpe": LLAMA3_SPLIT,
-    "llama3": LLAMA3_SPLIT,
-    "llama-v3": LLAMA3_SPLIT,
+    "gpt-2": Splitting(GPT2_SPLIT),
+    "gpt2": Splitting(GPT2_SPLIT),
+    "smollm": Splitting(SMOLLM_SPLIT),
+    "llama-bpe": LLAMA3,
+    "llama3": LLAMA3,
+    "llama-v3": LLAMA3,
+    "qwen2": Splitting(QWEN2_SPLIT, composed=True),  # llama.cpp leaves NFC out, Qwen does not
+    "tekken": Splitting(TEKKEN_SPLIT, ranked=True),
+}
+QWENS = ("qwen2", "qwen3", "qwen2_moe", "qwen3_moe")  # model_type, where no class is named
+CLASSES = {  # tokenizer_class, which decides where there is no tokenizer.json
+    "GPT2Tokenizer": Splitting(GPT2_SPLIT),
+    "Qwen2Tokenizer": Splitting(QWEN2_SPLIT, composed=True),
 }
 
 _SPACE = "\t-\r \x85\xa0\u1680\u2000-\u200a\u2028\u2029\u202f\u205f\u3000"  # Unicode's White_Space
-_LONG_SPACE = re.compile(f"(?<![{_SPACE}])[{_SPACE}]{{100000,}}(?=[^{_SPACE}])")
+_BLANK = _SPACE.replace("\t-\r", "\t\v\f")  # without line ends
 
 
-def named_pattern(name: str, path: Path) -> str:
-    """The pattern that llama.cpp knows by this name; ValueError if npgpt does not."""
+def _long_run(characters: str) -> re.Pattern[str]:
+    return re.compile(f"(?<![{characters}])[{characters}]{{100000,}}(?=[^{_SPACE}])")
+
+
+_LONG_SPACE = _long_run(_SPACE)
+_LONG_BLANK = _long_run(_BLANK)
+
+
+def named_splitting(name: str, path: Path) -> Splitting:
+    """The splitting that llama.cpp knows by this name; ValueError if npgpt does not."""
     if name not in NAMED:
         raise ValueError(
             f"{path}: tokenizer.ggml.pre is {name!r:.60}, but npgpt cuts a text as one of "
@@ -48,13 +87,28 @@ def named_pattern(name: str, path: Path) -> str:
     return NAMED[name]
 
 
-def cut_long_space(text: str) -> Iterator[str]:
+def written_pattern(step: Mapping[str, Any]) -> str | None:
+    """The pattern of a "Split" of tokenizer.json that keeps all of a text; None for another.
+
+    "Removed" and `invert` remove what lies between two matches, which is nothing here.
+    """
+    kept = (step.get("behavior"), bool(step.get("invert")))
+    if kept not in (("Isolated", False), ("Removed", True)):
+        return None
+    pattern = step.get("pattern")
+    written = pattern.get("Regex") if isinstance(pattern, dict) and len(pattern) == 1 else None
+    return WRITTEN.get(written) if isinstance(written, str) else None
+
+
+def cut_long_space(text: str, pattern: str) -> Iterator[str]:
     """Cut `text` where a very long run of white space meets a word.
 
     tiktoken's regex engine panics when `\\s+(?!\\S)` meets half a million characters. The cut is
-    where GPT2_SPLIT makes it anyway, before the last of them, so that the ids stay the same.
+    where the pattern makes it anyway, before the last of them, so that the ids stay the same. Where
+    a pattern takes line ends apart, only what follows the last one is such a run.
     """
-    cuts = [0, *(match.end() - 1 for match in _LONG_SPACE.finditer(text)), len(text)]
+    long_run = _LONG_BLANK if _LINES in pattern else _LONG_SPACE
+    cuts = [0, *(match.end() - 1 for match in long_run.finditer(text)), len(text)]
     for begin, end in pairwise(cuts):
         yield text[begin:end]
 

@@ -11,6 +11,7 @@ from __future__ import annotations
 import codecs
 import operator
 import os
+import unicodedata
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from collections.abc import Set as AbstractSet
 from pathlib import Path
@@ -72,13 +73,14 @@ def tokenizer_from_folder(folder: Path) -> TextTokenizer:
 
 
 def _tokenizer(source: Path, vocabulary: Vocabulary) -> Tokenizer:
-    ranks, special, added, pattern = vocabulary
+    ranks, special, added, splitting = vocabulary
     return Tokenizer(
         str(source),
         mergeable_ranks=ranks,
         special_tokens=special | added,
         added_words=added,
-        pat_str=pattern,
+        pat_str=splitting.pattern,
+        composed=splitting.composed,
     )
 
 
@@ -87,6 +89,7 @@ class Tokenizer(tiktoken.Encoding):
 
     `mergeable_ranks` are the tokens that BPE makes (bytes -> id), `special_tokens` all others
     (text -> id). Of these, `added_words` are found in every text, the rest only on request.
+    `composed`: what lies between them is put into Unicode's NFC first.
     Lone surrogates in a text count as U+FFFD. `unknown` and `frame`: see `ForeignTokenizer`.
     """
 
@@ -101,6 +104,7 @@ class Tokenizer(tiktoken.Encoding):
         special_tokens: dict[str, int],
         added_words: Collection[str] = (),
         pat_str: str = GPT2_SPLIT,
+        composed: bool = False,
     ) -> None:
         super().__init__(
             name, pat_str=pat_str, mergeable_ranks=mergeable_ranks, special_tokens=special_tokens
@@ -112,7 +116,8 @@ class Tokenizer(tiktoken.Encoding):
             special_tokens[t] for t in special_tokens.keys() - self.added_words
         )
         self.end_of_text = special_tokens.get("<|endoftext|>")
-        self.rules = pat_str
+        self.composed = composed
+        self.rules = f"NFC {pat_str}" if composed else pat_str
         self._single_bytes = bytes(b for b in range(256) if bytes([b]) in mergeable_ranks)
 
     def encode(
@@ -158,9 +163,8 @@ class Tokenizer(tiktoken.Encoding):
     def encode_with_unstable(self, text: str, **options: Any) -> tuple[list[int], list[list[int]]]:
         """As tiktoken's, after the checks of `encode`."""
         self.encode(text, **options)
-        return super().encode_with_unstable(
-            well_formed(text), **{**options, "disallowed_special": ()}
-        )
+        text = self._in_nfc(well_formed(text))
+        return super().encode_with_unstable(text, **{**options, "disallowed_special": ()})
 
     def decode_bytes(self, tokens: Sequence[int]) -> bytes:
         """Ids -> bytes; ValueError for an id without a token, and for what is no id."""
@@ -177,7 +181,11 @@ class Tokenizer(tiktoken.Encoding):
         """Ids -> text, U+FFFD where it is not UTF-8; ValueError for an id without a token."""
         return self.decode_bytes(tokens).decode("utf-8", errors=errors)
 
+    def _in_nfc(self, text: str) -> str:
+        return unicodedata.normalize("NFC", text) if self.composed else text
+
     def _encode_plain(self, text: str, start: int) -> list[int]:
+        text = self._in_nfc(text)
         at = first_without(text, self._single_bytes)
         if at is not None:
             raise ValueError(
@@ -185,7 +193,7 @@ class Tokenizer(tiktoken.Encoding):
                 f"from 0, has no token in the vocabulary of {self.name}; leave it out."
             )
         encode = super().encode_ordinary
-        return [token for piece in cut_long_space(text) for token in encode(piece)]
+        return [token for piece in cut_long_space(text, self._pat_str) for token in encode(piece)]
 
     def __getstate__(self) -> dict[str, Any]:
         return {
@@ -194,6 +202,7 @@ class Tokenizer(tiktoken.Encoding):
             "mergeable_ranks": self._mergeable_ranks,
             "special_tokens": self._special_tokens,
             "added_words": self.added_words,
+            "composed": self.composed,
         }
 
 

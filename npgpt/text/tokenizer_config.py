@@ -30,9 +30,13 @@ KINDS: dict[str, Any] = {
     "do_lower_case": bool | None,
     "tokenize_chinese_chars": bool | None,
     "strip_accents": bool | None,
+    "tokenizer_class": str | None,
 }
-# Read for every vocabulary: they say which tokens are special.
-ALWAYS = (*ROLES, "additional_special_tokens", "extra_special_tokens", "added_tokens_decoder")
+# Read for every vocabulary: which tokens are special; how a text is cut, if no other file says so.
+ALWAYS = (
+    *(*ROLES, "additional_special_tokens", "extra_special_tokens", "added_tokens_decoder"),
+    "tokenizer_class",
+)
 # For chats, pairs, cutting and padding, which npgpt does not do; names; how a text is written.
 NO_CHANGE = (
     *("auto_map", "backend", "chat_template", "clean_up_tokenization_spaces", "device_map"),
@@ -44,11 +48,11 @@ NO_CHANGE = (
         "sp_model_kwargs",
         "spaces_between_special_tokens",
     ),
-    *("special_tokens_map_file", "stride", "tokenizer_class", "tokenizer_file", "truncation"),
+    *("special_tokens_map_file", "stride", "tokenizer_file", "truncation"),
     *("truncation_side", "truncation_strategy", "use_default_system_prompt", "use_fast"),
     *("vocab_file", "merges_file", "local_files_only", "model_type", "response_schema"),
     *(f"{role}_id" for role in ROLES),
-    *("transformers_version", "add_special_tokens", "do_basic_tokenize", "legacy"),
+    *("transformers_version", "add_special_tokens", "do_basic_tokenize", "legacy", "trim_offsets"),
 )
 
 # Of a .gguf file, after "tokenizer.ggml.".

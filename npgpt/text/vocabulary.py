@@ -14,7 +14,15 @@ from typing import Any, NamedTuple
 
 from npgpt.files.kinds import is_id
 from npgpt.text.byte_pairs import byte_alphabet, bytes_of_products, bytes_of_ranked
-from npgpt.text.split_patterns import GPT2_SPLIT, LLAMA3_SPLIT, SMOLLM_SPLIT, named_pattern
+from npgpt.text.split_patterns import (
+    CLASSES,
+    GPT2_SPLIT,
+    QWENS,
+    SMOLLM_SPLIT,
+    Splitting,
+    named_splitting,
+    written_pattern,
+)
 from npgpt.text.tokenizer_config import (
     expect,
     listed_tokens,
@@ -26,7 +34,10 @@ from npgpt.text.tokenizer_config import (
 
 Merges = dict[int, tuple[str, str]]  # line number or index -> the two parts, in order
 
-UNKNOWN, CONTROL, ADDED = 2, 3, 4  # tokenizer.ggml.token_type; 1 is a usual token, 6 a byte
+# tokenizer.ggml.token_type; 1 is a usual token, 6 a byte
+UNKNOWN, CONTROL, ADDED, UNUSED = 2, 3, 4, 5
+
+NFC = {"type": "NFC"}  # the normalizer of Qwen, and the only one that npgpt knows
 
 
 class OtherKind(ValueError):
@@ -39,7 +50,7 @@ class Vocabulary(NamedTuple):
     ranks: dict[bytes, int]  # single bytes and merge products, whose ids rise in merge order
     special: dict[str, int]  # tokens that stand for more than their text, such as <|endoftext|>
     added: dict[str, int]  # words added after training, which are cut out of a text before BPE
-    pattern: str  # a regular expression for the pieces in which BPE merges
+    splitting: Splitting  # into the pieces in which BPE merges
 
 
 class MarkedToken(NamedTuple):
@@ -61,17 +72,16 @@ def read_vocabulary(folder: Path) -> Vocabulary:
     """
     whole = read_object(folder / "tokenizer.json")
     config = read_tokenizer_config(folder)
-    pattern = GPT2_SPLIT
     if whole:
         _refuse_other_models(whole, folder / "tokenizer.json")
-        pattern = _split_pattern(whole.get("pre_tokenizer"), folder / "tokenizer.json")
+    splitting = _splitting(whole, folder / "tokenizer.json") if whole else None
     if config.get("add_prefix_space"):
         path = folder / "tokenizer_config.json"
-        raise ValueError(f"{path} asks for add_prefix_space, which npgpt does not do.")
+        raise OtherKind(f"{path} asks for add_prefix_space, which npgpt does not do.")
     vocab, path, merges, where = _vocab_and_merges(folder, whole)
-    marked = _marked_tokens(folder, whole, config)
-    ranked = bool(whole and whole["model"].get("ignore_merges"))
-    vocabulary = _assemble(vocab, merges, marked, pattern, path, where, ranked=ranked)
+    splitting = splitting or _splitting_of_class(folder, config)
+    marked = _marked_tokens(folder, whole, config, composed=splitting.composed)
+    vocabulary = _assemble(vocab, merges, marked, splitting, path, where)
     warn_of_settings(folder, config, "add_bos_token", "add_eos_token")
     if _frames_texts(folder, whole, config):
         _warn_of_framing(folder, "Hugging Face")
@@ -97,41 +107,39 @@ def read_gguf_vocabulary(path: Path, settings: Mapping[str, Any]) -> Vocabulary:
     if setting("pre") is None:
         text = f"{path} has no tokenizer.ggml.pre: a text is cut as GPT-2's is, other ids may come."
         warnings.warn(text, UserWarning, stacklevel=3)
-    pattern = named_pattern(setting("pre") or "gpt-2", path)
+    splitting = named_splitting(setting("pre") or "gpt-2", path)
     tokens = expect(list, setting("tokens"), f"{path}: tokenizer.ggml.tokens")
     where = f"{path}: tokenizer.ggml.merges"
     merges = _merges_by_index(expect(list, setting("merges"), where), where)
     if setting("add_bos_token") or setting("add_eos_token"):
         _warn_of_framing(path, "llama.cpp")
-    marked = {
-        text: MarkedToken(n, kind != ADDED)
-        for n, (text, kind) in enumerate(zip(tokens, setting("token_type") or [], strict=False))
-        if kind in (UNKNOWN, CONTROL, ADDED)
-    }
     vocab = {text: n for n, text in enumerate(tokens)}
     if len(vocab) < len(tokens):
         raise ValueError(f"{path}: tokenizer.ggml.tokens has the same token twice.")
-    ranked = pattern == LLAMA3_SPLIT
-    return _assemble(vocab, merges, marked, pattern, path, where, ranked=ranked)
+    marked = {}
+    for n, (text, kind) in enumerate(zip(tokens, setting("token_type") or [], strict=False)):
+        if kind in (UNKNOWN, CONTROL, ADDED):
+            marked[text] = MarkedToken(n, kind != ADDED)
+        elif kind == UNUSED:  # a name for a row of the model's table that has no token
+            del vocab[text]
+    return _assemble(vocab, merges, marked, splitting, path, where)
 
 
 def _assemble(
     vocab: dict[str, Any],
     merges: Merges,
     marked: dict[str, MarkedToken],
-    pattern: str,
+    splitting: Splitting,
     path: Path,
     where: str,
-    *,
-    ranked: bool,
 ) -> Vocabulary:
     """The vocabulary of these tokens (token -> id), merges and marks; checks as `read_vocabulary`.
 
-    `ranked`: see `bytes_of_ranked`. Errors name `path` for the tokens, `where` for the merges.
+    Errors name `path` for the tokens, `where` for the merges.
     """
     _check_ids(vocab, path)
     try:
-        if ranked:
+        if splitting.ranked:
             plain = {token: vocab[token] for token in vocab.keys() - marked.keys()}
             made = bytes_of_ranked(plain, merges, where)
         else:
@@ -144,7 +152,7 @@ def _assemble(
     special = _whole_tokens(vocab.keys() - made.keys() - marked.keys(), vocab, path)
     special |= {text: token.id for text, token in marked.items() if token.is_special}
     added = {text: token.id for text, token in marked.items() if not token.is_special}
-    return Vocabulary({made[token]: vocab[token] for token in made}, special, added, pattern)
+    return Vocabulary({made[token]: vocab[token] for token in made}, special, added, splitting)
 
 
 def _check_ids(vocab: dict[str, Any], path: Path) -> None:
@@ -206,8 +214,8 @@ def _vocab_and_merges(
         vocab = expect(dict, whole["model"].get("vocab"), f"{path}: model.vocab")
         listed = expect(list, whole["model"].get("merges"), where)
         return vocab, path, _merges_by_index(listed, where), where
-    alone = folder / "tokenizer.model"
-    hint = " (transformers makes one of tokenizer.model)" if alone.exists() else ""
+    alone = [name for name in ("tokenizer.model", "tekken.json") if (folder / name).exists()]
+    hint = f" (transformers makes one of {alone[0]})" if alone else ""
     raise FileNotFoundError(
         f"{folder} has no vocabulary to read text with: add vocab.json and merges.txt, or "
         f"tokenizer.json{hint}; token ids need none."
@@ -251,8 +259,9 @@ def _refuse_other_models(whole: dict[str, Any], path: Path) -> None:
         ("model.dropout", model.get("dropout") or None, None),
         ("model.continuing_subword_prefix", model.get("continuing_subword_prefix") or None, None),
         ("model.end_of_word_suffix", model.get("end_of_word_suffix") or None, None),
-        ("normalizer", whole.get("normalizer"), None),
     )
+    if (normalizer := whole.get("normalizer")) not in (None, NFC):
+        raise OtherKind(f"{path}: normalizer is {normalizer!r:.60}, but npgpt knows {NFC!r} alone.")
 
 
 def _refuse_unless_equal(path: Path, *settings: tuple[str, Any, Any]) -> None:
@@ -263,29 +272,46 @@ def _refuse_unless_equal(path: Path, *settings: tuple[str, Any, Any]) -> None:
             )
 
 
-def _split_pattern(pre_tokenizer: Any, path: Path) -> str:
-    """The pattern that the `pre_tokenizer` of a tokenizer.json describes.
+def _splitting(whole: dict[str, Any], path: Path) -> Splitting:
+    """The splitting that a tokenizer.json describes.
 
-    Raises ValueError for any but GPT-2's, SmolLM's and Llama 3's. Where it is null, Hugging Face
+    Raises ValueError for a pattern that is not known. Where `pre_tokenizer` is null, Hugging Face
     merges across words and maps no bytes, which none of them does.
     """
-    pre = expect(dict, pre_tokenizer or {}, f"{path}: pre_tokenizer")
+    pre = expect(dict, whole.get("pre_tokenizer") or {}, f"{path}: pre_tokenizer")
     *before, last = _steps(pre, path)
     kinds = [step.get("type") for step in before]
-    uses_regex = True
+    pattern, uses_regex = GPT2_SPLIT, True
     if kinds == ["Digits"] and before[0].get("individual_digits") is True:
         pattern = SMOLLM_SPLIT
-    elif kinds == ["Split"] and _is_llama3(before[0]):
-        pattern, uses_regex = LLAMA3_SPLIT, False
-    else:
-        pattern, last = GPT2_SPLIT, pre if before else last
+    elif kinds == ["Split"] and (written := written_pattern(before[0])):
+        pattern, uses_regex = written, False
+    elif before:
+        last = pre
     _refuse_unless_equal(
         path,
         ("pre_tokenizer.type", last.get("type"), "ByteLevel"),
         ("pre_tokenizer.add_prefix_space", last.get("add_prefix_space"), False),
         ("pre_tokenizer.use_regex", last.get("use_regex", True), uses_regex),
     )
-    return pattern
+    ranked = bool(whole["model"].get("ignore_merges"))
+    return Splitting(pattern, composed=whole.get("normalizer") == NFC, ranked=ranked)
+
+
+def _splitting_of_class(folder: Path, config: dict[str, Any]) -> Splitting:
+    """The splitting of the class that tokenizer_config.json names, else of the model's own.
+
+    Raises ValueError for a class that is not known.
+    """
+    is_qwen = read_object(folder / "config.json").get("model_type") in QWENS
+    name = config.get("tokenizer_class") or ("Qwen2Tokenizer" if is_qwen else "GPT2Tokenizer")
+    if name.removesuffix("Fast") not in CLASSES:
+        raise ValueError(
+            f"{folder / 'tokenizer_config.json'}: tokenizer_class is {name!r:.60}, but without a "
+            f"tokenizer.json npgpt reads {', '.join(CLASSES)}; save_pretrained of transformers' "
+            "tokenizer makes that file."
+        )
+    return CLASSES[name.removesuffix("Fast")]
 
 
 def _steps(pre: dict[str, Any], path: Path) -> list[dict[str, Any]]:
@@ -294,11 +320,6 @@ def _steps(pre: dict[str, Any], path: Path) -> list[dict[str, Any]]:
         return [pre]
     where = f"{path}: pre_tokenizer.pretokenizers"
     return [expect(dict, step, f"{where}[{n}]") for n, step in enumerate(listed)]
-
-
-def _is_llama3(step: dict[str, Any]) -> bool:
-    isolated = step.get("behavior") == "Isolated" and not step.get("invert")
-    return isolated and step.get("pattern") == {"Regex": LLAMA3_SPLIT}
 
 
 def _frames_texts(folder: Path, whole: dict[str, Any], config: dict[str, Any]) -> bool:
@@ -324,7 +345,7 @@ def _warn_of_framing(place: Path, who: str) -> None:
 
 
 def _marked_tokens(
-    folder: Path, whole: dict[str, Any], config: dict[str, Any]
+    folder: Path, whole: dict[str, Any], config: dict[str, Any], *, composed: bool
 ) -> dict[str, MarkedToken]:
     """Text -> id and kind of the tokens that the files mark as added to the vocabulary.
 
@@ -339,6 +360,11 @@ def _marked_tokens(
             if entry.get(flag):
                 raise OtherKind(f"{where}: {text!r:.60} is marked {flag}, which npgpt does not do.")
         token = MarkedToken(token_id, bool(entry.get("special")) or text in special)
+        if composed and text not in marked and entry.get("normalized", not token.is_special):
+            raise OtherKind(
+                f"{where}: {text!r:.60} is looked for after NFC (normalized), which needs a "
+                "tokenizer.json and the package tokenizers."
+            )
         if marked.setdefault(text, token).id != token_id:
             raise ValueError(
                 f"{where} gives {text!r:.60} the id {token_id}, but another file has "

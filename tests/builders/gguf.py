@@ -9,6 +9,20 @@ from typing import Any
 
 import numpy as np
 
+LLAMA_PARTS = {  # of a block: llama.cpp's name -> Hugging Face's
+    "attn_norm": "input_layernorm",
+    "attn_q": "self_attn.q_proj",
+    "attn_k": "self_attn.k_proj",
+    "attn_v": "self_attn.v_proj",
+    "attn_q_norm": "self_attn.q_norm",
+    "attn_k_norm": "self_attn.k_norm",
+    "attn_output": "self_attn.o_proj",
+    "ffn_norm": "post_attention_layernorm",
+    "ffn_gate": "mlp.gate_proj",
+    "ffn_up": "mlp.up_proj",
+    "ffn_down": "mlp.down_proj",
+}
+WIDTH = {"llama": "rope.dimension_count"}  # the width of a head
 PACKINGS = {"float32": 0, "float16": 1}
 
 
@@ -58,26 +72,27 @@ def write_gguf(
 
 
 def llama_file(model: Any, **changes: Any) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
-    """Settings and tensors of a Llama."""
-    config, p = model.config, model.params
-    H, H_kv, d = config.num_attention_heads, config.n_kv_head, config.hidden_size
+    """Settings and tensors of a Llama or a relative."""
+    config, p, kind = model.config, model.params, model.config.model_type
 
-    def paired(name: str, n_head: int) -> np.ndarray:
+    def paired(array: np.ndarray, n_head: int) -> np.ndarray:
         """llama.cpp turns neighbours, so row i and row i + d_h/2 of a head become neighbours."""
-        halves = p[name].T.reshape(n_head, 2, config.d_h // 2, d)
-        return halves.swapaxes(1, 2).reshape(-1, d)
+        if kind != "llama":
+            return array
+        halves = array.reshape(n_head, 2, config.d_h // 2, -1)
+        return halves.swapaxes(1, 2).reshape(array.shape)
 
     settings = {
-        "general.architecture": "llama",
-        "llama.context_length": config.max_position_embeddings,
-        "llama.embedding_length": d,
-        "llama.block_count": config.num_hidden_layers,
-        "llama.feed_forward_length": config.intermediate_size,
-        "llama.attention.head_count": H,
-        "llama.attention.head_count_kv": H_kv,
-        "llama.attention.layer_norm_rms_epsilon": config.rms_norm_eps,
-        "llama.rope.dimension_count": config.d_h,
-        "llama.rope.freq_base": config.rope_theta,
+        "general.architecture": kind,
+        f"{kind}.context_length": config.max_position_embeddings,
+        f"{kind}.embedding_length": config.hidden_size,
+        f"{kind}.block_count": config.num_hidden_layers,
+        f"{kind}.feed_forward_length": config.intermediate_size,
+        f"{kind}.attention.head_count": config.num_attention_heads,
+        f"{kind}.attention.head_count_kv": config.n_kv_head,
+        f"{kind}.attention.layer_norm_rms_epsilon": config.rms_norm_eps,
+        f"{kind}.rope.freq_base": config.rope_theta,
+        f"{kind}.{WIDTH.get(kind, 'attention.key_length')}": config.d_h,
     }
     tensors = {
         "token_embd.weight": p["embed_tokens.weight"],
@@ -86,18 +101,14 @@ def llama_file(model: Any, **changes: Any) -> tuple[dict[str, Any], dict[str, np
     if not config.tie_word_embeddings:
         tensors["output.weight"] = p["lm_head.weight"]
     for n in range(config.num_hidden_layers):
-        hf, cpp = f"layers.{n}.", f"blk.{n}."
-        tensors |= {
-            cpp + "attn_norm.weight": p[hf + "input_layernorm.weight"],
-            cpp + "attn_q.weight": paired(hf + "self_attn.q_proj.weight", H),
-            cpp + "attn_k.weight": paired(hf + "self_attn.k_proj.weight", H_kv),
-            cpp + "attn_v.weight": p[hf + "self_attn.v_proj.weight"].T,
-            cpp + "attn_output.weight": p[hf + "self_attn.o_proj.weight"].T,
-            cpp + "ffn_norm.weight": p[hf + "post_attention_layernorm.weight"],
-            cpp + "ffn_gate.weight": p[hf + "mlp.gate_proj.weight"].T,
-            cpp + "ffn_up.weight": p[hf + "mlp.up_proj.weight"].T,
-            cpp + "ffn_down.weight": p[hf + "mlp.down_proj.weight"].T,
-        }
+        for cpp, hf in LLAMA_PARTS.items():
+            for end in ("weight", "bias"):
+                if (array := p.get(f"layers.{n}.{hf}.{end}")) is None:
+                    continue
+                if cpp in ("attn_q", "attn_k"):
+                    heads = config.num_attention_heads if cpp == "attn_q" else config.n_kv_head
+                    array = paired(array.T, heads).T
+                tensors[f"blk.{n}.{cpp}.{end}"] = array.T
     return {**settings, **changes}, tensors
 
 

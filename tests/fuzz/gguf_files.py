@@ -1,7 +1,8 @@
-"""GGUF files of both architectures, with a vocabulary.
+"""GGUF files of each architecture, with a vocabulary.
 
 Right is: parameters of the sound file's shapes; the same numbers (a Llama's: in any order, which
-the number of heads decides) where only a setting was changed; a GPT-2's ids spell the text again.
+the number of heads decides) where only a setting was changed; ids of byte pairs spell the text
+again.
 """
 
 from __future__ import annotations
@@ -17,12 +18,13 @@ from typing import Any
 import numpy as np
 
 import npgpt
-from npgpt.models.llama.model import Llama
+from npgpt.models.gguf import LLAMAS
 from npgpt.text.byte_pairs import byte_alphabet
+from npgpt.text.foreign import ForeignTokenizer
 from tests.builders.gguf import gpt2_file, llama_file, setting, write_gguf
 from tests.builders.gpt2 import random_gpt2
 from tests.builders.llama import random_llama
-from tests.builders.vocabularies import scored_pieces
+from tests.builders.vocabularies import gguf_vocabulary, qwen2, scored_pieces
 from tests.fuzz.changes import RAW, change_bytes, change_value
 from tests.fuzz.harness import Change, Found, Kind
 from tests.fuzz.vocabularies import TEXT
@@ -56,9 +58,11 @@ def content(file: str) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
         settings, tensors = gpt2_file(random_gpt2(rng, np.float32, vocab_size=V))
         return {**settings, **VOCABULARY}, tensors
     pieces = {f"tokenizer.ggml.{name}": value for name, value in scored_pieces().items()}
-    size = len(pieces["tokenizer.ggml.tokens"])
-    settings, tensors = llama_file(random_llama(rng, np.float32, vocab_size=size))
-    return {**settings, **pieces}, tensors
+    vocabulary = pieces if file == "llama" else gguf_vocabulary(qwen2(), "qwen2", ["[PAD]"])
+    size = len(vocabulary["tokenizer.ggml.tokens"])
+    model = random_llama(rng, np.float32, vocab_size=size, model_type=file)
+    settings, tensors = llama_file(model)
+    return {**settings, **vocabulary}, tensors
 
 
 def encoded(value: Any) -> tuple[int, bytes]:
@@ -125,7 +129,7 @@ def run(loaded: tuple[Any, Any]) -> Found:
     model, tokenizer = loaded
     ids = tokenizer.encode(TEXT)
     text = tokenizer.decode(ids)
-    assert text == TEXT or isinstance(model, Llama)  # whose pieces may lack a character
+    assert text == TEXT or isinstance(tokenizer, ForeignTokenizer)  # which may lack a character
     logits = model(ids[:4])
     if max(np.abs(array).max() for array in model.params.values()) > 1e9:
         logits = np.zeros_like(logits)  # turned bytes may make weights that no float32 multiplies
@@ -144,4 +148,4 @@ def make(file: str) -> Callable[[Path], Path]:
     return lambda folder: write_gguf(folder / FILE, *content(file))
 
 
-KINDS = [Kind(f"gguf-{f}", make(f), change(f), load, run, check) for f in ("gpt2", "llama")]
+KINDS = [Kind(f"gguf-{f}", make(f), change(f), load, run, check) for f in ("gpt2", *LLAMAS)]

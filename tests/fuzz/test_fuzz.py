@@ -36,5 +36,6 @@ def test_a_case_follows_from_its_number(tmp_path) -> None:
 
 def test_a_planted_fault_is_found(monkeypatch, tmp_path) -> None:
     monkeypatch.setattr(gguf_reader, "_by_name", lambda what, pairs: dict(pairs))
-    found = [case.outcome.failure for case in failures("gguf-gpt2", tmp_path)]
-    assert "AssertionError: was taken, but must be refused" in found
+    cases = run_cases(islice(numbers_of("gguf-gpt2"), 10 * CASES), tmp_path)
+    fault = "AssertionError: was taken, but must be refused"
+    assert any(case.outcome.failure == fault for case in cases)

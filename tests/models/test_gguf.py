@@ -43,6 +43,33 @@ def test_a_llama(rng, tmp_path, tied, version) -> None:
     )
 
 
+RELATIVES: dict[str, dict[str, Any]] = {
+    "llama": {"attention_bias": True, "mlp_bias": True},
+    "qwen2": {"tie_word_embeddings": True},
+    "qwen3": {"attention_bias": True},
+}
+
+
+@pytest.mark.parametrize("kind", RELATIVES)
+def test_a_relative_of_llama(rng, tmp_path, kind) -> None:
+    """Biases and norms of queries and keys; only a llama's rows were put in another order."""
+    model = random_llama(rng, np.float32, model_type=kind, **RELATIVES[kind])
+    settings, tensors = llama_file(model)
+    loaded = npgpt.from_pretrained(write_gguf(tmp_path / "x.gguf", settings, tensors))
+    assert isinstance(loaded, Llama)
+    assert list(loaded.params) == list(model.params)
+    for name, param in loaded.params.items():
+        np.testing.assert_array_equal(param, model.params[name], strict=True)
+    assert loaded.config.windows == [None, None]
+    np.testing.assert_array_equal(loaded([1, 5, 2, 7]), model([1, 5, 2, 7]))
+    tensors.pop("blk.0.attn_q.bias")
+    path = write_gguf(tmp_path / "x.gguf", settings, tensors)
+    with pytest.raises(
+        ValueError, match=r"lacks what is layers\.0\.self_attn\.q_proj\.bias in npg"
+    ):
+        npgpt.from_pretrained(path)
+
+
 @pytest.mark.parametrize("tied", [False, True])
 def test_a_gpt2(rng, tmp_path, tied) -> None:
     model = random_gpt2(rng, np.float32, tie_word_embeddings=tied, eos_token_id=None)
@@ -73,6 +100,17 @@ def test_rotary_scaling_in_the_settings(rng, tmp_path, settings, factor) -> None
     path = write_gguf(tmp_path / "x.gguf", *llama_file(random_llama(rng, np.float32), **changes))
     want = factor and {"rope_type": "linear", "factor": factor}
     assert npgpt.from_pretrained(path).config.rope_scaling == want
+
+
+@pytest.mark.parametrize(("given", "original"), [({}, 11), ({"original_context_length": 8}, 8)])
+def test_a_yarn_in_the_settings(rng, tmp_path, given, original) -> None:
+    """As llama.cpp has it: from the length that the model knows, unless another is named."""
+    settings, tensors = llama_file(random_llama(rng, np.float32, model_type="qwen3"))
+    yarn = {"type": "yarn", "factor": 4.0, **given}
+    settings |= {f"qwen3.rope.scaling.{name}": value for name, value in yarn.items()}
+    config = npgpt.from_pretrained(write_gguf(tmp_path / "x.gguf", settings, tensors)).config
+    want = {"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": original}
+    assert config.rope_scaling == want
 
 
 @pytest.mark.parametrize(
@@ -185,7 +223,7 @@ def test_settings_that_nobody_knows_are_named(rng, tmp_path, recwarn) -> None:
 @pytest.mark.parametrize(
     ("change", "sentence"),
     [
-        (put("general.architecture", "qwen2"), "architecture is 'qwen2'; npgpt loads llama and"),
+        (put("general.architecture", "phi3"), "is 'phi3'; npgpt loads llama, qwen2, qwen3 and gpt"),
         (drop("general.architecture"), "architecture is None"),
         (drop("llama.embedding_length"), "hidden_size is None, but must be a positive"),
         (drop("token_embd.weight"), "vocab_size is None"),
@@ -194,7 +232,7 @@ def test_settings_that_nobody_knows_are_named(rng, tmp_path, recwarn) -> None:
         (tensor("norm.weight", [0]), r"output_norm\.weight is there under npgpt's name too"),
         (tensor("blk.0.ffn_up.weight", [[0]]), r"'blk.0.ffn_up.weight' has shape \[1, 1\], but"),
         (put("llama.block_count", 1), r"no use for layers\.1"),
-        (put("llama.expert_count", 8), "has expert_count 8"),
+        (put("llama.expert_count", 8), "expert_count 8, but npgpt reads experts from a folder"),
         (put("llama.attention.key_length", 8), "turns a part of a head only"),
         (put("llama.rope.scaling.type", "longrope"), "its factors for longrope are not read"),
         (put("llama.block_count", 2**31 - 1), "block_count is 2147483647, but the file has only"),
@@ -211,6 +249,7 @@ def test_settings_that_nobody_knows_are_named(rng, tmp_path, recwarn) -> None:
                 ("attention.layer_norm_rms_epsilon", "a number >= 0"),
                 ("rope.freq_base", "a number >= 0"),
                 ("rope.scaling.factor", "a number >= 0"),
+                ("rope.scaling.original_context_length", "a positive integer"),
                 ("rope.scale_linear", "a number >= 0"),
             )
             for value in (True, "8", [8] * 1000, float("nan"))

@@ -177,7 +177,7 @@ def test_gpt2s_kind_stays_with_tiktoken(tmp_path) -> None:
         {"pre_tokenizer__add_prefix_space": True},
         {"model__merges": "reversed"},
         {"added_tokens": "stripping"},
-        {"normalizer": {"type": "NFC"}},
+        {"normalizer": {"type": "NFKC"}},
         {"pre_tokenizer": {"type": "Sequence", "pretokenizers": ["digits", "bytes"]}},
     ],
 )

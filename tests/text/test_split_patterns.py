@@ -13,6 +13,7 @@ from npgpt.text.split_patterns import (
     GPT2_SPLIT,
     LLAMA3_SPLIT,
     SMOLLM_SPLIT,
+    WRITTEN,
     cut_long_space,
     cut_tokens,
     first_without,
@@ -20,6 +21,7 @@ from npgpt.text.split_patterns import (
 )
 from npgpt.text.tokenizer import Tokenizer, tokenizer_from_folder
 from npgpt.text.vocabulary import OtherKind, read_vocabulary
+from tests.builders.vocabularies import LLAMA3_REGEX, QWEN2_REGEX, TEKKEN_REGEX, split_then_bytes
 from tests.text.naive_bpe import CORPUS, WORDS, number, train, whole_file, write_whole
 
 BYTES = {"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": True, "use_regex": True}
@@ -27,18 +29,7 @@ SMOLLM = {
     "type": "Sequence",
     "pretokenizers": [{"type": "Digits", "individual_digits": True}, BYTES],
 }
-LLAMA3 = {
-    "type": "Sequence",
-    "pretokenizers": [
-        {
-            "type": "Split",
-            "pattern": {"Regex": LLAMA3_SPLIT},
-            "behavior": "Isolated",
-            "invert": False,
-        },
-        {**BYTES, "use_regex": False},
-    ],
-}
+LLAMA3 = split_then_bytes(LLAMA3_REGEX)
 PIECES = [
     "the",
     "cat",
@@ -175,20 +166,19 @@ def test_cut_tokens_takes_the_leftmost_and_there_the_longest():
 def test_cut_long_space_leaves_the_last_one_to_the_word(space):
     spaces = space * (LONG // len(space))
     longer = f"a{spaces}{space}b"
-    assert list(cut_long_space(longer)) == [longer[:-2], longer[-2:]]
-    assert [word for part in cut_long_space(longer) for word in WORDS.findall(part)] == (
-        WORDS.findall(longer)
-    )
-    assert list(cut_long_space(f"a{spaces}")) == [f"a{spaces}"]
-    assert list(cut_long_space(f"a{spaces[:-1]}b")) == [f"a{spaces[:-1]}b"]
-    assert list(cut_long_space("")) == [""]
+    assert list(cut_long_space(longer, GPT2_SPLIT)) == [longer[:-2], longer[-2:]]
+    parts = cut_long_space(longer, GPT2_SPLIT)
+    assert [word for part in parts for word in WORDS.findall(part)] == WORDS.findall(longer)
+    assert list(cut_long_space(f"a{spaces}", GPT2_SPLIT)) == [f"a{spaces}"]
+    assert list(cut_long_space(f"a{spaces[:-1]}b", GPT2_SPLIT)) == [f"a{spaces[:-1]}b"]
+    assert list(cut_long_space("", GPT2_SPLIT)) == [""]
 
 
 @pytest.mark.parametrize("char", "\x1c\x1f\u200b\ufeffx")
 def test_cut_long_space_is_made_for_white_space_alone(char):
     """Python's own `\\s` has U+001C to U+001F, which the splitting engine takes for signs."""
     text = f"{char * LONG} {char * LONG}b"
-    assert list(cut_long_space(text)) == [text]
+    assert list(cut_long_space(text, GPT2_SPLIT)) == [text]
 
 
 @pytest.mark.parametrize("run", ["a", "地", "0", "!", "'", " a", " ", "\n", "\u3000"])
@@ -201,9 +191,27 @@ def test_no_run_of_characters_is_too_long_or_slow(run):
     assert time.perf_counter() - start < 10
 
 
-def test_white_space_at_the_end_may_be_as_long():
-    tokenizer = Tokenizer("bytes", mergeable_ranks=SINGLE_BYTES, special_tokens={})
+@pytest.mark.parametrize("pattern", [GPT2_SPLIT, *WRITTEN.values()])
+def test_white_space_at_the_end_may_be_as_long(pattern):
+    tokenizer = Tokenizer("bytes", mergeable_ranks=SINGLE_BYTES, special_tokens={}, pat_str=pattern)
     assert tokenizer.encode(" " * 1_500_000) == [32] * 1_500_000
+
+
+@pytest.mark.parametrize("pattern", WRITTEN.values())
+@pytest.mark.parametrize("before", ["", "\n", "a", "!", "!\n", " " * 700_000 + "\n"])
+@pytest.mark.parametrize("after", ["a", "!", "1", ""])
+def test_long_white_space_with_line_ends(pattern, before, after):
+    """Line ends stay in one piece; of the blanks behind them, the last one begins the next."""
+    ranks = {**SINGLE_BYTES, b"\n\n": 256, b"  ": 257, b" a": 258, b" !": 259}
+    tokenizer = Tokenizer("bytes", mergeable_ranks=ranks, special_tokens={}, pat_str=pattern)
+    blanks = tokenizer.encode(before + " " * 700_001 + after)
+    assert blanks[-2:] == {"a": [257, 258], "!": [257, 259], "1": [32, 49], "": [257, 32]}[after]
+    ends = tokenizer.encode(before.rstrip("\n") + "\n" * 700_002 + after)
+    assert ends.count(256) == 350_001
+
+
+def test_patterns_are_those_of_the_files():
+    assert {*WRITTEN} == {LLAMA3_REGEX, QWEN2_REGEX, TEKKEN_REGEX}
 
 
 def test_first_without():

@@ -55,6 +55,7 @@ def test_what_may_change_ids_is_named(tmp_path, row, name) -> None:
     ("name", "value", "kind"),
     [
         ("bos_token", 7, "a text or an object or null"),
+        ("tokenizer_class", 7, "a text or null"),
         ("additional_special_tokens", "<a>", "an array or an object or null"),
         ("add_bos_token", "yes", "true or false or null"),
         ("do_lower_case", 1, "true or false or null"),

@@ -114,9 +114,11 @@ def test_no_vocabulary(folder, missing):
         read_vocabulary(folder)
     with pytest.raises(FileNotFoundError, match="has no vocabulary"):
         read_vocabulary(folder / "nowhere")
-    (folder / "tokenizer.model").touch()
-    with pytest.raises(FileNotFoundError, match=r"transformers makes one of tokenizer\.model"):
-        read_vocabulary(folder)
+    (folder / "tokenizer_config.json").write_text('{"tokenizer_class": "LlamaTokenizer"}')
+    for name in ("tekken.json", "tokenizer.model"):
+        (folder / name).touch()
+        with pytest.raises(FileNotFoundError, match=f"transformers makes one of {name}"):
+            read_vocabulary(folder)
 
 
 @pytest.mark.parametrize(
@@ -134,7 +136,7 @@ def test_no_vocabulary(folder, missing):
         ({"model__dropout": 0.1}, r"model\.dropout is 0\.1"),
         ({"model__continuing_subword_prefix": "##"}, r"model\.continuing_subword_prefix is '##'"),
         ({"model__end_of_word_suffix": "</w>"}, r"model\.end_of_word_suffix is '</w>'"),
-        ({"normalizer": {"type": "NFC"}}, r"normalizer is \{'type': 'NFC'\}, .* does: None"),
+        ({"normalizer": {"type": "NFD"}}, r"normalizer is .*'NFD'.*, but .* \{'type': 'NFC'\} al"),
         ({"pre_tokenizer": None}, r"pre_tokenizer\.type is None"),
         ({"pre_tokenizer": {"type": "Whitespace"}}, r"pre_tokenizer\.type is 'Whitespace'"),
         ({"pre_tokenizer__use_regex": False}, r"pre_tokenizer\.use_regex is False"),
@@ -375,7 +377,10 @@ def test_the_split_pattern_that_a_gguf_file_names(tmp_path):
     [
         ({"model": "bert"}, "tokenizer.ggml.model is 'bert', but npgpt reads 'gpt2', which is"),
         ({"model": None}, "tokenizer.ggml.model is None, but npgpt reads"),
-        ({"pre": "qwen2"}, "tokenizer.ggml.pre is 'qwen2', but npgpt cuts a text as one of gpt-2"),
+        (
+            {"pre": "falcon"},
+            "tokenizer.ggml.pre is 'falcon', but npgpt cuts a text as one of gpt-2",
+        ),
         (
             {"tokens": 7},
             "tokenizer.ggml.tokens is 7, but must be an array in which each value is a text",
