@@ -31,6 +31,12 @@ def attention(q: Tensor, k: Tensor, v: Tensor, mask: Tensor, divisor: float) -> 
     return F.scaled_dot_product_attention(q, k, v, mask, scale=1 / divisor)
 
 
+def load_balance(probs: Tensor, chosen: Tensor, counted: Tensor | None = None) -> Tensor:
+    rows = slice(None) if counted is None else counted.expand(probs.shape[:-1])
+    share, mean = (x[rows].flatten(0, -2).mean(0) for x in (chosen.to(probs.dtype), probs))
+    return len(mean) * share @ mean
+
+
 FUNCTIONS = {
     "lookup": lambda ids, table: F.embedding(ids, table),
     "position": lambda x, positions, table: x + F.embedding(positions, table),
@@ -56,6 +62,9 @@ FUNCTIONS = {
     "tanh": lambda x: torch.tanh(x),
     "layer_norm": lambda x, weight, bias, eps: F.layer_norm(x, weight.shape, weight, bias, eps),
     "rms_norm": lambda x, weight, eps: F.rms_norm(x, weight.shape, weight, eps),
+    "top_k": lambda probs, k: torch.zeros_like(probs).scatter(-1, *reversed(probs.topk(k))),
+    "renormalise": lambda weights: weights / weights.sum(-1, keepdim=True),
+    "load_balance": load_balance,
     "lm_head": lambda x, table: F.linear(x, table),
     "cross_entropy": cross_entropy,
     "label_smoothing": cross_entropy,

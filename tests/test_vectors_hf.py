@@ -67,7 +67,8 @@ def reference_of(model: Any, kind: str, folder: Path, dtype: str) -> Any:
 
     model.save_pretrained(folder)
     make = getattr(transformers, CLASSES[kind])
-    reference = make.from_pretrained(folder, attn_implementation="eager").eval()
+    kinds = dict.fromkeys(("attn_implementation", "experts_implementation"), "eager")
+    reference = make.from_pretrained(folder, **kinds).eval()
     reference.to(getattr(torch, dtype))
     del reference.config.npgpt_save
     if kind in ("bart", "marian"):  # no parameter there, but added

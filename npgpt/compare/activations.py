@@ -14,7 +14,9 @@ Each has the name of the Hugging Face module whose output it is. Further ones ar
 norms (`ln_1`, `ln_2`, `input_layernorm`, `post_attention_layernorm`); within attention `q`, `k`,
 `v`, `scores` (scaled and masked), `context` (the heads side by side); within the MLP `c_fc` and
 `act`, `gate_proj`, `act_fn`, `up_proj` and `gated` (their product), `intermediate.dense` and
-`intermediate`, `fc1` and `activation_fn`; and the gradient that arrives at a station.
+`intermediate`, `fc1` and `activation_fn`; of a mixture of experts `gate`, the router's scores
+[T, E], and `weights`, 0 for experts that are not chosen; and the gradient that arrives at a
+station.
 """
 
 from __future__ import annotations
@@ -39,6 +41,7 @@ INNER = {  # last part of the names of optional stations
     *("q", "k", "v", "scores", "context"),
     *("c_fc", "act", "gate_proj", "act_fn", "up_proj", "gated"),
     *("intermediate", "fc1", "activation_fn"),
+    *("gate", "weights"),
 }
 INPUTS = ("ids", "target_ids")  # what the stations are computed from
 

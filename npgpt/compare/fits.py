@@ -13,8 +13,9 @@ import numpy as np
 
 from npgpt.compare.activations import GRAD, Stations, collect_stations, seen
 from npgpt.compare.differences import BEYOND, Difference, measured_by, norm_of
-from npgpt.compare.hypotheses import Hypothesis, hypotheses_of
+from npgpt.compare.hypotheses import hypotheses_of
 from npgpt.compare.layouts import layouts
+from npgpt.compare.subject import Hypothesis
 from npgpt.compare.wiring import Range
 
 CLOSER = 10  # times as close as what is right has to be what fits

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 from unittest import mock
 
 from npgpt.compare.activations import GRAD, Stations
-from npgpt.models.llama.families import FAMILIES
+from npgpt.models.llama.families import FAMILIES, Experts
 
 
 class Attention(NamedTuple):
@@ -35,6 +35,7 @@ class Stack(NamedTuple):
     outputs: tuple[str, ...]  # those modules of a layer whose outputs are stations
     attentions: tuple[Attention, ...]
     inputs: tuple[tuple[str, str], ...] = ()  # (module, the station that it reads)
+    router: str = ""  # the module that chooses experts, in those layers that have some
 
 
 class Names(NamedTuple):
@@ -44,6 +45,7 @@ class Names(NamedTuple):
     stacks: tuple[Stack, ...]
     last: tuple[str, ...] = ()  # the module behind the layers whose output is a station
     spare: tuple[str, ...] = ()  # prefixes of parameters that npgpt does not have
+    experts: Experts | None = None  # what checkpoints call those that transformers 5 stacks
 
 
 PROJECTIONS = ("q_proj", "k_proj", "v_proj")
@@ -91,10 +93,14 @@ LLAMA_STACK = Stack(
     ),
     (Attention("self_attn", *PROJECTIONS, "self_attn.o_proj"),),
     (("mlp.down_proj", "mlp.gated"),),
+    "mlp.gate",
 )
 NAMES = {
     "gpt2": Names("GPT2LMHeadModel", (GPT2_STACK,), last=("ln_f",)),
-    **{kind: Names(FAMILIES[kind].cls, (LLAMA_STACK,), last=("norm",)) for kind in FAMILIES},
+    **{
+        kind: Names(family.cls, (LLAMA_STACK,), last=("norm",), experts=family.experts)
+        for kind, family in FAMILIES.items()
+    },
     "bart": Names("BartForConditionalGeneration", SEQ2SEQ_STACKS),
     "marian": Names(
         "MarianMTModel",
@@ -131,27 +137,25 @@ class Seen:
     def __init__(self) -> None:
         self._tensors: dict[str, tuple[Any, Shape]] = {}
 
-    def note(self, name: str, tensor: Any, shape: Shape = lambda tensor: tensor) -> None:
-        """Keep a tensor with a batch of one in front."""
+    def note(
+        self, name: str, tensor: Any, shape: Shape = lambda tensor: tensor, *, batched: bool = True
+    ) -> None:
+        """Keep a tensor, which has a batch of one in front unless told otherwise."""
         if tensor.requires_grad:
             tensor.retain_grad()
-        self._tensors[name] = tensor, shape
+        self._tensors[name] = tensor, (lambda x: shape(x.detach()[0])) if batched else shape
 
     def stations(self) -> Stations:
         """The stations as arrays."""
-        return {name: shape(_bare(x)).numpy() for name, (x, shape) in self._tensors.items()}
+        return {name: bare(x).detach().numpy() for name, (x, bare) in self._tensors.items()}
 
     def gradients(self) -> Stations:
         """The gradient at each station on which the loss depends."""
         return {
-            GRAD + name: shape(_bare(x.grad)).numpy()
-            for name, (x, shape) in self._tensors.items()
+            GRAD + name: bare(x.grad).numpy()
+            for name, (x, bare) in self._tensors.items()
             if x.grad is not None
         }
-
-
-def _bare(tensor: Any) -> Any:
-    return tensor.detach()[0]
 
 
 @contextmanager
@@ -159,11 +163,11 @@ def watched(model: Any, names: Names) -> Iterator[Seen]:
     """The stations of the passes in here."""
     import torch
 
-    seen, now = Seen(), [""]  # the attention that is at work
+    seen, now = Seen(), [""]  # the attention that is at work; a router has a softmax, too
 
     def note_softmax(scores: Any, *args: Any, **options: Any) -> Any:
         probs = softmax(scores, *args, **options)
-        for name, table in (("scores", scores), ("probs", probs)):
+        for name, table in (("scores", scores), ("probs", probs)) if now[0] else ():
             seen.note(f"{now[0]}.{name}", table, lambda x: x.reshape(-1, *x.shape[-2:]))
         return probs
 
@@ -192,10 +196,15 @@ def _hooks(model: Any, names: Names, seen: Seen, now: list[str], *, turned: bool
         yield _on_input(layers[0], seen, stack.embed)
         for n, layer in enumerate(layers):
             at = f"{stack.layers}.{n}"
+            modules = dict(layer.named_modules())  # those of one FFN, or a router and its experts
             for part in stack.outputs:
-                yield _on_output(layer.get_submodule(part), seen, f"{at}.{part}")
+                if part in modules:
+                    yield _on_output(modules[part], seen, f"{at}.{part}")
             for part, station in stack.inputs:
-                yield _on_input(layer.get_submodule(part), seen, f"{at}.{station}")
+                if part in modules:
+                    yield _on_input(modules[part], seen, f"{at}.{station}")
+            if stack.router in modules and stack.router:
+                yield _on_router(modules[stack.router], seen, f"{at}.{stack.router}")
             for attention in stack.attentions:
                 yield from _attention_hooks(layer, at, attention, seen, now, turned=turned)
             yield _on_output(layer, seen, at)
@@ -211,7 +220,11 @@ def _attention_hooks(
     def enter(*_: Any) -> None:
         now[0] = name
 
+    def leave(*_: Any) -> None:
+        now[0] = ""
+
     yield module.register_forward_pre_hook(enter)
+    yield module.register_forward_hook(leave)
     yield _on_input(layer.get_submodule(attention.out), seen, f"{name}.context")
     parts = (("q", attention.q), ("k", attention.k), ("v", attention.v))
     for place, (station, part) in enumerate(parts):
@@ -249,3 +262,35 @@ def _on_input(module: Any, seen: Seen, name: str) -> Any:
         seen.note(name, inputs[0])
 
     return module.register_forward_pre_hook(hook)
+
+
+def _on_router(module: Any, seen: Seen, name: str) -> Any:
+    """Its scores; the weights of the experts chosen, between zeros for all others."""
+
+    def hook(_module: Any, _inputs: Any, output: Any) -> None:
+        scores, weights, chosen = output
+        block = name.rpartition(".")[0]
+        seen.note(name, scores, batched=False)
+        spread = lambda w: w.new_zeros(scores.shape).scatter(-1, chosen, w)  # noqa: E731
+        seen.note(f"{block}.weights", weights, spread, batched=False)
+
+    return module.register_forward_hook(hook)
+
+
+def one_by_one(name: str, array: Any, experts: Experts) -> dict[str, Any]:
+    """What transformers 5 stacks for all experts, as matrices [in, out] with a checkpoint's names.
+
+    Any other parameter stays as it is, but for the name of the block's module.
+    """
+    block, _, of_mlp = name.partition(".mlp.")
+    at, (gate, up, down) = f"{block}.{experts.part}", experts.matrices
+    if of_mlp == "gate.weight":
+        return {f"{at}.{of_mlp}": array}
+    if of_mlp not in ("experts.gate_up_proj", "experts.down_proj"):
+        return {name: array}
+    named: dict[str, Any] = {}
+    for e, W in enumerate(array.swapaxes(1, 2)):  # [E, out, in]
+        half = W.shape[1] // 2
+        parts = {gate: W[:, :half], up: W[:, half:]} if "gate" in of_mlp else {down: W}
+        named |= {f"{at}.experts.{e}.{kind}.weight": part for kind, part in parts.items()}
+    return named

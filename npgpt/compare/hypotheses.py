@@ -7,23 +7,26 @@ for all layers at once. `fits.py` tries those that could explain a station that 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from itertools import permutations
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
 from npgpt.compare.activations import GRAD, Edit, Stations, inputs_and_targets
-from npgpt.compare.steps import CAUSAL, NORM, UNCHANGED, Steps, steps_of
+from npgpt.compare.steps import CAUSAL, NORM, UNCHANGED, steps_of
+from npgpt.compare.subject import Hypothesis, Subject
 from npgpt.models.bert.heads import decoder_name, mlm_head_forward
 from npgpt.models.bert.model import BERT
+from npgpt.models.llama.config import expert_names
 from npgpt.models.llama.model import Llama
 from npgpt.models.transformer.layers import EPS
 from npgpt.models.transformer.model import Transformer
 from npgpt.ops.activation import ACTIVATIONS
 from npgpt.ops.cross_entropy import IGNORE_INDEX
 from npgpt.ops.rope import rope_backward, rope_forward, rotation
+from npgpt.ops.router import renormalise_forward, top_k_forward
 from npgpt.ops.softmax import softmax_forward
 
 EPSILONS = (1e-12, 1e-8, 1e-6, 1e-5)
@@ -31,65 +34,6 @@ ACTIVATION_KEYS, EPSILON_KEYS = (
     ("activation_function", "hidden_act"),
     ("layer_norm_epsilon", "layer_norm_eps", "rms_norm_eps"),
 )
-
-
-class Hypothesis(NamedTuple):
-    """One fault."""
-
-    says: str
-    touches: Collection[str]  # stations, loss and gradients whose own step it changes
-    model: Any
-    targets: np.ndarray | None = None
-    edit: Edit | None = None
-
-
-class Subject(NamedTuple):
-    """What the hypotheses are about."""
-
-    model: Any
-    steps: Steps
-    ids: np.ndarray
-    targets: np.ndarray
-    theirs: Mapping[str, np.ndarray]
-
-    def edited(self, says: str, names: Iterable[str], edit: Edit) -> Hypothesis:
-        """A hypothesis that changes these arrays."""
-        touches = {*names}
-
-        def only_there(name: str, array: np.ndarray, went: Stations) -> np.ndarray:
-            return edit(name, array, went) if name in touches else array
-
-        return Hypothesis(says, touches, self.model, edit=only_there)
-
-    def configured(self, says: str, names: Iterable[str], **options: Any) -> Hypothesis:
-        """A hypothesis that changes the configuration."""
-        model = type(self.model)(replace(self.model.config, **options), self.model.params)
-        return Hypothesis(says, self.both_ways(names), model)
-
-    def changed(self, says: str, params: dict[str, np.ndarray]) -> Hypothesis:
-        """A hypothesis that changes these parameters."""
-        modules = {*params, *(name.rpartition(".")[0] for name in params)}
-        names = [name for name, step in self.steps.items() if modules & {*step.modules}]
-        model = type(self.model)(self.model.config, self.model.params | params)
-        return Hypothesis(says, self.both_ways(names), model)
-
-    def both_ways(self, names: Iterable[str]) -> set[str]:
-        """The stations, and the gradients that come back through their steps."""
-        names = {*names}
-        steps = [self.steps[name] for name in names]
-        backward = {read for step in steps for read in step.reads}
-        backward |= {
-            f"{module}.{kind}" for s in steps for module in s.modules for kind in ("weight", "bias")
-        }
-        return names | {GRAD + name for name in backward}
-
-    def ending(self, *ends: str) -> list[str]:
-        """The stations whose names end like this."""
-        return [name for name in self.steps if name.endswith(ends)]
-
-    def option(self, keys: Iterable[str]) -> str | None:
-        """That of the keys which this configuration has."""
-        return next((key for key in keys if hasattr(self.model.config, key)), None)
 
 
 def hypotheses_of(
@@ -113,6 +57,7 @@ def _activations(s: Subject) -> Iterator[Hypothesis]:
     usual = getattr(s.model.config, "activation", getattr(s.model.config, key))
     names = s.ending(".act", ".act_fn", ".activation_fn", ".intermediate")
     names += ["logits"] if isinstance(s.model, BERT) and "logits" in s.steps else []
+    names += [router.removesuffix(".gate") for router in s.ending(".gate")]
     done = [ACTIVATIONS.get(usual)]
     for other, functions in ACTIVATIONS.items():
         if functions not in done:
@@ -305,6 +250,33 @@ def _rotations(s: Subject) -> Iterator[Hypothesis]:
     yield s.edited(says, names, lambda _, array, __: in_pairs(array))
 
 
+def _experts(s: Subject) -> Iterator[Hypothesis]:
+    """More experts a token, or fewer; other weights; an expert's gate for its up."""
+    names = s.ending(".weights")
+    if not names:
+        return
+    config, params = s.model.config, s.model.params
+    k = config.num_experts_per_tok
+    for other in (k - 1, k + 1):
+        if 0 < other <= config.num_local_experts:
+            says = f"{other} experts a token instead of {k}"
+            yield s.configured(says, names, num_experts_per_tok=other)
+
+    def other_weights(name: str, _: np.ndarray, went: Stations) -> np.ndarray:
+        probs = softmax_forward(went[name.replace(".weights", ".gate")], axis=-1)[0]
+        weights = top_k_forward(probs, k=k)[0]
+        return weights if config.renormalise else renormalise_forward(weights)[0]
+
+    said = "not divided" if config.renormalise else "divided"
+    yield s.edited(f"the weights of the chosen experts {said} by their sum", names, other_weights)
+    exchanged: dict[str, np.ndarray] = {}
+    for n in (n for n, has_experts in enumerate(config.sparse) if has_experts):
+        _, (gates, ups, _) = expert_names(config, n)
+        for gate, up in zip(gates, ups, strict=True):
+            exchanged |= {gate: params[up], up: params[gate]}
+    yield s.changed("gate and up of each expert exchanged", exchanged)
+
+
 def in_halves(x: np.ndarray) -> np.ndarray:
     """Coordinates 0, 2, 4 … first, then 1, 3, 5 …."""
     return np.concatenate([x[..., ::2], x[..., 1::2]], axis=-1)
@@ -400,6 +372,7 @@ TABLE: tuple[Callable[[Subject], Iterator[Hypothesis]], ...] = (
     _scales,
     _attention,
     _rotations,
+    _experts,
     _residuals,
     _losses,
     _tied,

@@ -16,7 +16,7 @@ import numpy as np
 
 from npgpt.compare.activations import GRAD, Stations, next_token_targets
 from npgpt.compare.dump import Dump
-from npgpt.compare.hf_modules import Names, names_of, watched
+from npgpt.compare.hf_modules import Names, names_of, one_by_one, watched
 from npgpt.files.checkpoint import read_raw_config, shortened
 from npgpt.models import auto
 from npgpt.models.llama.families import FAMILIES
@@ -120,7 +120,7 @@ def _load(folder: Path, dtype: str, names: Names) -> Any:
             use_safetensors=True,
             output_loading_info=True,
             ignore_mismatched_sizes=True,  # they are reported, and refused below
-            **_precision(folder, dtype),
+            **_precision(folder, dtype, names),
         )
     except (RuntimeError, OSError, ValueError, KeyError) as error:
         reason = " ".join(str(error).split())
@@ -135,13 +135,15 @@ def _load(folder: Path, dtype: str, names: Names) -> Any:
     return model.eval()
 
 
-def _precision(folder: Path, dtype: str) -> dict[str, Any]:
+def _precision(folder: Path, dtype: str, names: Names) -> dict[str, Any]:
     """The options that make all of transformers' pass run in `dtype`."""
     import torch
     import transformers
 
-    name = "dtype" if int(transformers.__version__.split(".")[0]) >= 5 else "torch_dtype"
-    options = {name: getattr(torch, dtype)}
+    is_5 = int(transformers.__version__.split(".")[0]) >= 5
+    options = {"dtype" if is_5 else "torch_dtype": getattr(torch, dtype)}
+    if is_5 and names.experts is not None:  # its grouped products cannot do float64
+        options["experts_implementation"] = "eager"
     config = read_raw_config(folder / "config.json")
     if dtype == "float64" and config.get("reorder_and_upcast_attn"):
         warnings.warn(
@@ -199,13 +201,14 @@ def _prepare_gradients(model: Any, model_type: str, ids: np.ndarray) -> None:
 
 
 def _gradients(model: Any, names: Names) -> dict[str, np.ndarray]:
-    """`grad.NAME` under npgpt's names, a Linear's [out, in] transposed unless it is the head.
+    """`grad.NAME` under npgpt's names, a matrix [out, in] transposed unless it is the head.
 
     Zeros for what the loss does not depend on.
     """
     import torch
 
-    head, grads = model.get_output_embeddings(), {}
+    head = model.get_output_embeddings()
+    grads: dict[str, np.ndarray] = {}
     for name, param in [*model.named_parameters(), *model.named_buffers()]:
         if not param.requires_grad or name.startswith(names.spare):
             continue
@@ -213,7 +216,10 @@ def _gradients(model: Any, names: Names) -> dict[str, np.ndarray]:
         transposed = isinstance(owner, torch.nn.Linear) and owner is not head
         grad = (torch.zeros_like(param) if param.grad is None else param.grad).numpy()
         bare = name.removeprefix(model.base_model_prefix + ".")
-        grads[GRAD + bare] = grad.T if transposed else grad
+        if transposed or bare.endswith("mlp.gate.weight"):
+            grad = grad.T
+        named = one_by_one(bare, grad, names.experts) if names.experts else {bare: grad}
+        grads |= {GRAD + ours: array for ours, array in named.items()}
     bias = GRAD + "cls.predictions.decoder.bias"  # an untied BERT's, whose other bias does nothing
     if bias in grads:
         grads[GRAD + "cls.predictions.bias"] = grads.pop(bias)

@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 
 from npgpt.models.bert.heads import decoder_name
 from npgpt.models.bert.model import BERT
+from npgpt.models.llama.config import expert_names
 from npgpt.models.llama.model import Llama
 from npgpt.models.transformer.model import Transformer
 
@@ -164,18 +165,11 @@ def _llama(model: Any) -> Steps:
         shared = " (which heads share keys and values)"
         mask = CAUSAL if window is None else f"{CAUSAL} and for keys {window} or more back"
         steps |= _attention(attn, attn, mask, f"{attn}.o_proj", shared)
-        gated = (f"{h}.mlp.act_fn", f"{h}.mlp.up_proj")
         steps |= {
             norm: _norm(
                 (before, attn), norm, f"x + self_attn; post_attention_layernorm.weight, {eps}"
             ),
-            f"{h}.mlp.gate_proj": _linear(norm, f"{h}.mlp.gate_proj"),
-            f"{h}.mlp.act_fn": _activation(f"{h}.mlp.gate_proj", " (hidden_act)"),
-            f"{h}.mlp.up_proj": _linear(norm, f"{h}.mlp.up_proj"),
-            f"{h}.mlp.gated": Step(
-                gated, "act_fn ⊙ up_proj", "each gets it times the other", is_product=True
-            ),
-            f"{h}.mlp": _linear(f"{h}.mlp.gated", f"{h}.mlp.down_proj"),
+            **(_mixture if model.config.sparse[n] else _swiglu)(model, n, norm),
             h: Step(
                 (before, attn, f"{h}.mlp"),
                 "the residual additions: x + self_attn, then x + mlp",
@@ -185,6 +179,49 @@ def _llama(model: Any) -> Steps:
         before = h
     steps["norm"] = _norm((before,), "norm", f"norm.weight, {eps}")
     return steps | {"logits": _head("norm", model.head), "loss": NEXT_TOKEN}
+
+
+def _swiglu(_: Any, n: int, x: str) -> Steps:
+    """The MLP of a Llama's block."""
+    mlp = f"layers.{n}.mlp"
+    return {
+        f"{mlp}.gate_proj": _linear(x, f"{mlp}.gate_proj"),
+        f"{mlp}.act_fn": _activation(f"{mlp}.gate_proj", " (hidden_act)"),
+        f"{mlp}.up_proj": _linear(x, f"{mlp}.up_proj"),
+        f"{mlp}.gated": Step(
+            (f"{mlp}.act_fn", f"{mlp}.up_proj"),
+            "act_fn ⊙ up_proj",
+            "each gets it times the other",
+            is_product=True,
+        ),
+        mlp: _linear(f"{mlp}.gated", f"{mlp}.down_proj"),
+    }
+
+
+def _mixture(model: Llama, n: int, x: str) -> Steps:
+    """The experts of a block, whose insides are no stations."""
+    mlp, config = f"layers.{n}.mlp", model.config
+    router, names = expert_names(config, n)
+    total = ", divided by their sum" if config.renormalise else ", not divided by their sum"
+    return {
+        f"{mlp}.gate": _linear(x, _module(router)),
+        f"{mlp}.weights": Step(
+            (f"{mlp}.gate",),
+            f"softmax over the experts, the {config.num_experts_per_tok} largest{total}",
+            "nothing for experts that are not chosen, nothing for the choice; the division's "
+            "backward where there is one, the softmax's over all experts",
+            used=(f"{mlp}.gate",),
+        ),
+        mlp: Step(
+            (x, f"{mlp}.weights"),
+            "each expert's gate, up and down on the tokens that chose it, times their weights",
+            "each expert's backward on its tokens, times their weights; of a weight: its token's "
+            "gradient · what the expert says",
+            tuple(_module(name) for of_all in names for name in of_all),
+            "the expert's backward on its tokens; zeros where it has none",
+            (x, f"{mlp}.weights"),
+        ),
+    }
 
 
 def _turned(x: str, attn: str, part: str, has_norm: bool) -> Step:

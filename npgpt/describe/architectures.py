@@ -5,6 +5,7 @@ Every count of parameters comes from `param_shapes`. Boxes and FLOPs are GPT-2's
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 from npgpt.describe.tables import (
@@ -22,7 +23,7 @@ from npgpt.describe.tables import (
 )
 from npgpt.models.bert.config import BERTConfig
 from npgpt.models.bert.config import param_shapes as bert_shapes
-from npgpt.models.llama.config import LlamaConfig
+from npgpt.models.llama.config import LlamaConfig, expert_names
 from npgpt.models.llama.config import param_shapes as llama_shapes
 from npgpt.models.transformer.config import TransformerConfig
 from npgpt.models.transformer.config import param_shapes as transformer_shapes
@@ -73,6 +74,29 @@ PRESETS: dict[str, LlamaConfig | BERTConfig | TransformerConfig] = {
         head_dim=128,
         **{**QWEN, "max_position_embeddings": 40960},
     ),
+    "mixtral-8x7b": LlamaConfig(
+        model_type="mixtral",
+        intermediate_size=14336,
+        num_key_value_heads=8,
+        max_position_embeddings=32768,
+        rms_norm_eps=1e-5,
+        rope_theta=1e6,
+        num_local_experts=8,
+        num_experts_per_tok=2,
+    ),
+    "qwen3-30b-a3b": LlamaConfig(
+        model_type="qwen3_moe",
+        hidden_size=2048,
+        intermediate_size=6144,
+        num_hidden_layers=48,
+        num_key_value_heads=4,
+        head_dim=128,
+        num_local_experts=128,
+        num_experts_per_tok=8,
+        norm_topk_prob=True,
+        moe_intermediate_size=768,
+        **{**QWEN, "max_position_embeddings": 40960, "tie_word_embeddings": False},
+    ),
     "bert-base-uncased": BERTConfig(),
     "transformer-base": TransformerConfig(),
     "bart-base": TransformerConfig.from_dict(
@@ -86,20 +110,7 @@ PRESETS: dict[str, LlamaConfig | BERTConfig | TransformerConfig] = {
     ),
 }
 
-BLOCK, HEAD_NORMS = "layers.0.", "norms of q and k"  # of a Llama: any block; a relative's norms
-LLAMA_LINES: tuple[Wanted, ...] = (
-    (0, "embed_tokens", "embed_tokens."),
-    (0, "a block", BLOCK),
-    (1, "attention", f"{BLOCK}self_attn."),
-    *parts(2, f"{BLOCK}self_attn.", W_Q="q_proj.", W_K="k_proj.", W_V="v_proj.", W_O="o_proj."),
-    (2, HEAD_NORMS, tuple(f"{BLOCK}self_attn.{part}_norm." for part in "qk")),
-    (1, "MLP", f"{BLOCK}mlp."),
-    *parts(2, f"{BLOCK}mlp.", gate="gate_proj.", up="up_proj.", down="down_proj."),
-    (0, "all blocks", "layers."),
-    (0, "norm", "norm."),
-    (0, "lm_head", "lm_head."),
-    (0, "total", ""),
-)
+HEAD_NORMS, WORK = "norms of q and k", "at work for a token"  # of some relatives of Llama
 
 LAYER = "encoder.layer.0."  # of a BERT: any layer
 SELF, OUT = f"{LAYER}attention.self.", f"{LAYER}attention.output."
@@ -138,13 +149,12 @@ def llama(config: LlamaConfig, setting: Setting) -> list[Section]:
     head = "is embed_tokens" if config.tie_word_embeddings else "has its own table"
     title = (
         f"{setting.model}: {config.num_hidden_layers} blocks, d {config.hidden_size}, {H} heads of "
-        f"{config.d_h} on {H_kv} of keys and values,\nMLP {config.intermediate_size} "
+        f"{config.d_h} on {H_kv} of keys and values,\n{mlp_of(config)} "
         f"({config.hidden_act}), rotary positions ({config.rotary.rope_type}, theta "
         f"{config.rope_theta:g}){windows_of(config)},\nvocabulary {config.vocab_size}, context "
         f"{config.max_position_embeddings}; lm_head {head}"
     )
-    wanted = [line for line in LLAMA_LINES if line[1] != HEAD_NORMS or config.family.head_norms]
-    lines = parameter_lines(llama_shapes(config), wanted, (BLOCK,))
+    lines = _llama_lines(config)
     numbers = config.num_hidden_layers * 2 * setting.tokens * config.d_h * setting.batch
     a_head = numbers * setting.bytes_each
     unshared = "KV cache, every head its own"
@@ -153,13 +163,68 @@ def llama(config: LlamaConfig, setting: Setting) -> list[Section]:
         "KV cache": a_head * H_kv,
         unshared: a_head * H,
     }
-    labels = {unshared: f"… if all {H} heads had their own keys"}
+    labels = {
+        unshared: f"… if all {H} heads had their own keys",
+        "experts": several(config.num_local_experts, "expert"),
+    }
     return [
         Section(title, setting.about(config)),
         parameter_section(lines, labels),
         _below(f"T = {setting.tokens} tokens", setting),
         memory_section(memory, labels),
     ]
+
+
+def _llama_lines(config: LlamaConfig) -> list[Line]:
+    """The parameter table; with experts also how many parameters are at work for a token."""
+    sparse, shapes = config.sparse, llama_shapes(config)
+    first = {has: sparse.index(has) for has in (True, False) if has in sparse}
+    block, *others = (f"layers.{n}." for n in first.values())
+    attn, names = f"{block}self_attn.", {"W_Q": "q_proj.", "W_K": "k_proj.", "W_V": "v_proj."}
+    norms = (2, HEAD_NORMS, tuple(f"{attn}{part}_norm." for part in "qk"))
+    wanted: list[Wanted] = [
+        (0, "embed_tokens", "embed_tokens."),
+        (0, "a block", block),
+        (1, "attention", attn),
+        *parts(2, attn, **names, W_O="o_proj."),
+        *([norms] if config.family.head_norms else []),
+        *(_expert_lines(config, first[True]) if True in first else _mlp_lines(block)),
+    ]
+    for other in others:
+        wanted += [(0, "a block without experts", other), *_mlp_lines(other)]
+    ends = {"all blocks": "layers.", "norm": "norm.", "lm_head": "lm_head.", "total": ""}
+    lines = parameter_lines(shapes, [*wanted, *parts(0, "", **ends)], (block, *others))
+    if True in first:
+        E, total = config.num_local_experts, total_of(lines)
+        of_experts = sum(math.prod(shape) for name, shape in shapes.items() if ".experts." in name)
+        work = total - of_experts // E * (E - config.num_experts_per_tok)
+        lines.append(Line(0, WORK, work, work / total, None))
+    return lines
+
+
+def _mlp_lines(block: str) -> list[Wanted]:
+    mlp = f"{block}mlp."
+    return [(1, "MLP", mlp), *parts(2, mlp, gate="gate_proj.", up="up_proj.", down="down_proj.")]
+
+
+def _expert_lines(config: LlamaConfig, n: int) -> list[Wanted]:
+    router, names = expert_names(config, n)
+    kinds = dict(zip(("gate", "up", "down"), (of_all[0] for of_all in names), strict=True))
+    expert = kinds["gate"].rpartition(".0.")[0]
+    whole = [(1, "router", router), (1, "experts", f"{expert}."), (2, "an expert", f"{expert}.0.")]
+    return [*whole, *parts(3, "", **kinds)]
+
+
+def mlp_of(config: LlamaConfig) -> str:
+    """ "MLP …", or how many experts there are, and how many of them a token goes to."""
+    dense = f"MLP {config.intermediate_size}"
+    blocks = sum(config.sparse)
+    if not blocks:
+        return dense
+    E, k = config.num_local_experts, config.num_experts_per_tok
+    mixture = f"{E} experts of {config.expert_width}, {k} a token"
+    few = f" in {several(blocks, 'block')}, else {dense}" if blocks < len(config.sparse) else ""
+    return mixture + few
 
 
 def windows_of(config: LlamaConfig) -> str:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from npgpt.describe.architectures import windows_of
+from npgpt.describe.architectures import mlp_of, windows_of
 from npgpt.models.bert.config import BERTConfig
 from npgpt.models.gpt2.config import GPT2Config
 from npgpt.models.llama.config import LlamaConfig
@@ -64,6 +64,8 @@ def _llama(config: LlamaConfig) -> list[str]:
     attention = f"causal self-attention, q and k {turned}{windows_of(config)}"
     attention += f"<br/>{_heads(H, config.d_h, shared)}"
     gated = f"SwiGLU: {d} → {config.hidden_act}(gate {F}) × up {F} → {d}"
+    if any(config.sparse):
+        gated = f"{mlp_of(config)}<br/>each expert a SwiGLU ({config.hidden_act})"
     sublayers = [
         Sublayer("ATT", attention, "RMSNorm input_layernorm"),
         Sublayer("FFN", gated, "RMSNorm post_attention_layernorm"),

@@ -42,10 +42,6 @@ class BothWays(NamedTuple):
         """The station of what block n's feed-forward network adds."""
         return f"{self.view.block_station(n)}.mlp"
 
-    def act(self, n: int) -> str:
-        """The station of the neurons of block n, as they meet the rows of the last matrix."""
-        return f"{self.mlp(n)}.{'gated' if isinstance(self.model, Llama) else 'act'}"
-
     def W_O(self, n: int) -> str:
         """The name of the matrix that puts the heads of block n together, without `.weight`."""
         return f"{self.attn(n)}.{'o_proj' if isinstance(self.model, Llama) else 'c_proj'}"

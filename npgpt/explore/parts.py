@@ -116,10 +116,12 @@ def neurons(both: BothWays) -> dict[str, Any]:
     """
     view, T = both.view, len(both.seen.ids)
     layers = [view.neurons(both.seen.saved, n) for n in range(view.n_layer)]
-    sizes = np.stack([np.abs(x.active) * np.linalg.norm(x.rows, axis=1) for x in layers])  # [L,T,F]
-    F = sizes.shape[-1]
-    flat = sizes.swapaxes(0, 1).reshape(T, -1)
-    N = max(1, min(NEURONS, flat.shape[1], NEURONS * 24 // T))
+    F = view.ffn_width
+    sizes = np.full((T, view.n_layer, F), -1.0)  # for blocks that have fewer neurons than others
+    for n, x in enumerate(layers):
+        sizes[:, n, : len(x.rows)] = np.abs(x.active) * np.linalg.norm(x.rows, axis=1)
+    flat = sizes.reshape(T, -1)
+    N = max(1, min(NEURONS, sum(len(x.rows) for x in layers), NEURONS * 24 // T))
     chosen = largest(flat, N)
     distinct = np.unique(chosen)
     found: dict[str, list[Any]] = {name: [] for name in ("active", "slope", "up", "down", "norm")}
@@ -134,7 +136,7 @@ def neurons(both: BothWays) -> dict[str, Any]:
         found["down"].append(largest(-pushes, PUSHED))
         found["norm"].append(np.linalg.norm(layers[n].rows[mine], axis=1))
         found["active"].append(layers[n].active[:, mine].T)
-        found["slope"].append(both.back[both.act(n)][:, mine].T)
+        found["slope"].append(layers[n].rows[mine] @ both.back[both.mlp(n)].T)
     joined = {name: np.concatenate(rows) for name, rows in found.items()}
     return {
         "layer": distinct // F,

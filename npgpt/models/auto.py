@@ -49,9 +49,10 @@ def from_pretrained(
 ) -> Any:
     """The model in a folder, in `weights/NAME`, on the hub, or in a `.gguf` file.
 
-    A `GPT2`, `Llama` (mistral, qwen2, qwen3, too), `BERT` or (bart, marian) `Transformer`, by the
-    `model_type` of its config.json or the architecture that the file names. Raises as
-    `load_checkpoint`, `npgpt.models.gguf.load_gguf` and `npgpt.files.checkpoint.of_one_save` do.
+    A `GPT2`, `Llama` (mistral, mixtral, qwen2, qwen3, qwen3_moe, too), `BERT` or (bart, marian)
+    `Transformer`, by the `model_type` of its config.json or the architecture that the file names.
+    Raises as `load_checkpoint`, `npgpt.models.gguf.load_gguf` and
+    `npgpt.files.checkpoint.of_one_save` do.
     """
     dtype = float_type(dtype)  # before a download
     place = find_model(name, revision, check=_check_plain)

@@ -146,10 +146,17 @@ class CausalLM(Model):
         if not flash:
             out = self.forward(ids, attention_mask, rng=rng)
             loss, saved_entropy = cross_entropy_forward(out.logits, targets)
-            return loss, self.backward(cross_entropy_backward(1.0, saved_entropy), out.saved)
+            more, saved = self._further_loss(out.saved, attention_mask)
+            return loss + more, self.backward(cross_entropy_backward(1.0, saved_entropy), saved)
         x, saved = self._read(ids, attention_mask, Pass(rng, flash=True))
         loss, saved_loss = lm_head_loss_forward(x, targets, self.params[self.head])
-        return loss, self._read_backward(*lm_head_loss_backward(1.0, saved_loss), saved, Pass())
+        more, saved = self._further_loss(saved, attention_mask)
+        grads = self._read_backward(*lm_head_loss_backward(1.0, saved_loss), saved, Pass())
+        return loss + more, grads
+
+    def _further_loss(self, saved: Any, attention_mask: Any) -> tuple[Any, Any]:  # noqa: ARG002
+        """What is added to the loss, and `saved` with what its backward reads."""
+        return 0.0, saved
 
     def _read(self, ids: Any, attention_mask: Any, run: Pass) -> tuple[np.ndarray, Any]:
         """What the trunk makes of checked ids, their positions, and who may look at whom."""

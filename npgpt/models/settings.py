@@ -26,7 +26,8 @@ from npgpt.ops.activation import ACTIVATIONS
 Activation = Annotated[str, one_of(*ACTIVATIONS)]
 # transformers' classes, which name the architecture where there is no model_type.
 CLASSES = re.compile(
-    "(GPT2|Llama|Mistral|Qwen2|Qwen3|Bert|Bart|Marian)(?=Model|LMHead|DoubleHeads|MTModel|For)"
+    "(GPT2|Llama|Mistral|Mixtral|Qwen2|Qwen3|Qwen3Moe|Bert|Bart|Marian)"
+    "(?=Model|LMHead|DoubleHeads|MTModel|For)"
 )
 SIZES_OF_GPT2 = ("n_positions", "n_embd", "n_layer", "n_head")
 
@@ -83,7 +84,8 @@ def find_model_type(raw: Mapping[str, Any]) -> Any:
         return kind
     given = raw.get("architectures")
     classes = given if isinstance(given, list) else []
-    found = {match[1].lower() for name in classes if (match := CLASSES.match(str(name)))}
+    names = {match[1].lower() for name in classes if (match := CLASSES.match(str(name)))}
+    found = {name.replace("moe", "_moe") for name in names}
     if len(found) == 1:
         return found.pop()
     if not classes and any(size in raw for size in SIZES_OF_GPT2):

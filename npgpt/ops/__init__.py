@@ -26,5 +26,5 @@ In the article's order: `lookup` (chapter 5), `position` (6), `linear`, `heads`,
 `dropout`, `cross_entropy` and `label_smoothing`. `sinusoids` are positions without parameters (2).
 `flash_attention` and `lm_head_loss` are several of these in one, for speed. Llama's `rope` (6),
 `project` and `shared_heads` (7) and `rms_norm` (9) stand for `position`, `linear`, equal numbers of
-heads, and `layer_norm`.
+heads, and `layer_norm`. A mixture of experts has a `router`, and `load_balance` in training (8).
 """

@@ -14,6 +14,7 @@ import numpy as np
 
 from npgpt.models.common import of
 from npgpt.models.gpt2.model import GPT2, GPT2Saved
+from npgpt.models.llama.mlp import neurons_of
 from npgpt.models.llama.model import Llama, LlamaSaved
 from npgpt.ops.layer_norm import layer_norm_forward
 from npgpt.ops.lm_head import lm_head_forward
@@ -39,7 +40,7 @@ class LensView(NamedTuple):
     n_layer: int
     n_head: int
     n_group: int  # heads next to each other that share keys and values
-    ffn_width: int
+    ffn_width: int  # how many neurons a block has; the widest one
     detects: str  # in words, what a neuron detects with and answers with,
     active: str  # and what its activation is
     last_norm: Callable[[np.ndarray], np.ndarray]  # [..., d] -> [..., d]
@@ -89,6 +90,10 @@ def _gpt2_view(model: GPT2) -> LensView:
 
 def _llama_view(model: Llama) -> LensView:
     config = model.config
+    experts = (
+        f"; in a block with experts times the expert's weight, and neuron n is one of expert "
+        f"n // {config.expert_width}"
+    )
     return LensView(
         block="layers",
         attn="self_attn",
@@ -96,9 +101,10 @@ def _llama_view(model: Llama) -> LensView:
         n_layer=config.num_hidden_layers,
         n_head=config.num_attention_heads,
         n_group=config.num_attention_heads // config.n_kv_head,
-        ffn_width=config.intermediate_size,
+        ffn_width=max(config.ffn_widths),
         detects="columns of W_gate and W_up detect, a row of W_down answers",
-        active=f"gate × value, which are {config.hidden_act}(x W_gate) and x W_up",
+        active=f"gate × value, which are {config.hidden_act}(x W_gate) and x W_up"
+        + experts * any(config.sparse),
         last_norm=lambda x: rms_norm_forward(
             x, model.params["norm.weight"], eps=config.rms_norm_eps
         )[0],
@@ -132,9 +138,8 @@ def _llama_neurons(saved: LlamaSaved, layer: int) -> Neurons:
 
     x W_up is called value because "up" already says what a neuron does to tokens.
     """
-    mlp = saved.blocks[layer].mlp
-    product, W_down, _ = mlp.down_proj
-    factors = {"gate": mlp.gate, "value": mlp.up}
+    gate, value, product, W_down = neurons_of(saved.blocks[layer].mlp)
+    factors = {"gate": gate, "value": value}
     return Neurons(product, W_down, strength=np.abs(product), factors=factors)
 
 

@@ -159,8 +159,9 @@ def _ffn(t: Trace, seen: Observed, labels: list[str], label: Label) -> str:
     """Columns of W_1 detect, rows of W_2 answer (article 8.3)."""
     view, layer, neurons = seen.view, *t.ffn
     factors = [] if neurons[0].gate is None else ["gate", "value"]
+    F = len(view.neurons(seen.saved, layer).rows)
     title = (
-        f"{view.block_station(layer)}.mlp, the strongest of its {view.ffn_width} neurons at "
+        f"{view.block_station(layer)}.mlp, the strongest of its {F} neurons at "
         f"position {t.position}: {view.detects}. Active: {view.active}; "
         "answer: the norm of what it adds to the stream; up, down: what that adds to logits."
     )

@@ -141,7 +141,10 @@ def _arguments(values: Mapping[str, Any], pairwise: bool) -> dict[str, Any]:
 
 
 def _gradients(parameters: Mapping[str, inspect.Parameter], inputs: Arrays, grads: Any) -> Arrays:
-    """Those of the floats among the positional arguments; some may be left out, and have none."""
+    """Those of the floats among the positional arguments; some may be left out, and have none.
+
+    Of a list of matrices they are one array.
+    """
     names = [
         f"d{key}"
         for key, parameter in parameters.items()
@@ -149,7 +152,7 @@ def _gradients(parameters: Mapping[str, inspect.Parameter], inputs: Arrays, grad
         and (key not in inputs or inputs[key].dtype.kind == "f")
     ]
     found = zip(names, grads if isinstance(grads, tuple) else (grads,), strict=True)
-    return {name: grad for name, grad in found if grad is not None}
+    return {name: np.asarray(grad) for name, grad in found if grad is not None}
 
 
 def _keep_in(arrays: Arrays, prefix: str) -> Callable[[str, np.ndarray], np.ndarray]:

@@ -38,6 +38,7 @@ CAUSAL = causal_mask(3, 5)  # three new tokens behind two cached ones
 BLIND = np.array([[1, 0, 1, 1, 0], [0, 0, 0, 0, 0], [0, 0, 0, 0, 1]], bool)  # row 1 sees nothing
 TARGETS = np.array([[6, 0, -100], [6, -100, 3]])
 IDS = np.array([[3, 0, 3, 3], [6, 5, 0, 3]])  # 3 four times, 1 never
+CHOSEN = np.arange(120).reshape(3, 2, 5, 4) % 7 % 4 < 2
 ROOT = math.sqrt(5)
 
 ANY_SHAPE: Cases = {
@@ -152,6 +153,22 @@ OPERATIONS: dict[str, Cases] = {
         "large_eps": case(x=(3, 5), weight=(5,), bias=(5,), eps=0.1),
         "constant": case(x=np.full((2, 5), 3.0), weight=(5,), bias=(5,), eps=1e-5),
     },
+    "top_k": {
+        "batch": case(probs=(2, 3, 7), k=3),
+        "all": case(probs=(4, 5), k=5),
+    },
+    "renormalise": {
+        "batch": case(weights=Draw((2, 3, 5), 0.1, 1)),
+        "zeros": case(weights=np.array([[0, 0.25, 0.5, 0], [0, 0, 0, 0.125]])),
+    },
+    "load_balance": {
+        "two_of_three": case(
+            probs=Draw((4, 3), 0.1, 1), chosen=np.arange(12).reshape(4, 3) % 5 < 2
+        ),
+        "padded": case(
+            probs=Draw((3, 2, 5, 4), 0.1, 1), chosen=CHOSEN, counted=PADDED.astype(bool)
+        ),
+    },
     "rms_norm": {
         "batch": case(x=(2, 3, 7), weight=(7,), eps=1e-6),
         "one_token": case(x=(1, 5), weight=(5,), eps=1e-6),
@@ -182,6 +199,7 @@ OPERATIONS: dict[str, Cases] = {
 SELF = case(c_attn_weight=(6, 18), c_attn_bias=(18,), c_proj_weight=(6, 6), c_proj_bias=(6,))
 FFN = case(c_fc_weight=(5, 7), c_fc_bias=(7,), c_proj_weight=(7, 5), c_proj_bias=(5,))
 QUERY = case(W_q=(6, 6), b_q=(6,), W_o=(6, 6), b_o=(6,))
+EXPERTS = case(W_router=(5, 4), W_gate=(4, 5, 3), W_up=(4, 5, 3), W_down=(4, 3, 5))
 GROUPED = case(x=(2, 3, 5), W_q=(5, 16), W_o=(16, 5), **turned([0, 1, 2], 4))
 
 LAYERS: dict[str, Cases] = {
@@ -255,5 +273,13 @@ LAYERS: dict[str, Cases] = {
             **case(x=(2, 3, 5), W_gate=(5, 7), W_up=(5, 7), W_down=(7, 5)),
             **case(b_gate=(7,), b_up=(7,), b_down=(5,), activation="silu"),
         ),
+    },
+    "router": {
+        "renormalised": case(x=(2, 3, 5), W=(5, 4), k=2, renormalise=True),
+        "plain": case(x=(3, 5), W=(5, 4), k=1, renormalise=False),
+    },
+    "mixture": {
+        "renormalised": case(x=(2, 3, 5), **EXPERTS, k=2, renormalise=True, activation="silu"),
+        "plain": case(x=(1, 5), **EXPERTS, k=1, renormalise=False, activation="silu"),
     },
 }

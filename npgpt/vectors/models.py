@@ -149,6 +149,15 @@ MODELS: dict[str, dict[str, Any]] = {
         rope_scaling=case(rope_type="yarn", factor=4.0, original_max_position_embeddings=8),
     ),
     "qwen3.norms": case(**CAUSAL, model_type="qwen3", rms_norm_eps=0.1),
+    "mixtral.experts": case(**LEFT_PADDED, model_type="mixtral", num_local_experts=3),
+    "qwen3_moe.in_one_block": case(
+        **CAUSAL,
+        model_type="qwen3_moe",
+        num_local_experts=4,
+        num_experts_per_tok=3,
+        moe_intermediate_size=6,
+        decoder_sparse_step=2,
+    ),
     "bert.one_text": case(inputs=case(ids=IDS), targets=np.array([-100, 7, -100, -100, 1])),
     "bert.padded": case(
         inputs=case(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from functools import cache
+from functools import cache, partial
 from typing import Any
 
 import numpy as np
@@ -28,6 +28,7 @@ from tests.builders.transformer import random_transformer
 MODELS: dict[str, Callable[..., Any]] = {
     "gpt2": random_gpt2,
     "llama": random_llama,
+    "mixtral": partial(random_llama, model_type="mixtral", num_local_experts=5),
     "bert": random_bert,
     "bart": lambda rng, dtype: random_transformer(rng, dtype, model_type="bart"),
 }

@@ -12,9 +12,10 @@ from npgpt.compare.activations import GRAD, INPUTS, Stations, collect_stations
 from npgpt.compare.as_json import as_json
 from npgpt.compare.comparing import Comparison
 from npgpt.compare.differences import BEYOND
-from npgpt.compare.hypotheses import Hypothesis, hypotheses_of
+from npgpt.compare.hypotheses import hypotheses_of
 from npgpt.compare.page import as_page
 from npgpt.compare.report import as_text
+from npgpt.compare.subject import Hypothesis
 from npgpt.compare.wiring import Range
 from tests.compare.planted import (
     MODELS,

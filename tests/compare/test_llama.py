@@ -91,6 +91,57 @@ def test_compare_with_transformers(rng, tmp_path, capsys, dtype, tied) -> None:
     assert len(said["gradients"]) == 9 * 2 + 3 - tied
 
 
+EXPERTS = {"num_experts": 4, "num_experts_per_tok": 3, "moe_intermediate_size": 7}
+
+
+@pytest.mark.hf
+@pytest.mark.usefixtures("hf")
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize(
+    ("family", "options", "stations", "parameters"),
+    [
+        ("mixtral", {"num_local_experts": 5}, 26 + 4, 2 * (6 + 1 + 15) + 3),
+        ("qwen3_moe", EXPERTS, 26 + 4, 2 * (8 + 1 + 12) + 3),
+        ("qwen3_moe", {**EXPERTS, "decoder_sparse_step": 2}, 28 + 4, 8 + 3 + (8 + 1 + 12) + 3),
+    ],
+)
+def test_compare_experts_with_transformers(
+    rng, tmp_path, capsys, family, options, stations, parameters, dtype
+) -> None:
+    """Which stacks them in memory and, of the router, shows the weights of those chosen only."""
+    random_llama(rng, np.float32, model_type=family, **options).save_pretrained(tmp_path)
+    argv = ("--ids", "3 1 4 1 5", "--model", tmp_path, "--gradients", "--local", "--dtype", dtype)
+    code, said = compared(capsys, *argv)
+    assert code == 0
+    assert said["missing"] == said["unknown"] == []
+    assert len(said["stations"]) == stations
+    assert len(said["gradients"]) == parameters
+
+
+@pytest.mark.parametrize(
+    ("fault", "named"),
+    [
+        (("renormalise_forward", lambda w: (w, (w, 1.0))), "largest, divided by their sum"),
+        (
+            ("swiglu_forward", lambda x, *W, activation: (x, None)),
+            "each expert's gate, up and down",
+        ),
+    ],
+)
+def test_compare_names_what_goes_wrong_among_experts(
+    tmp_path, capsys, monkeypatch, fault, named
+) -> None:
+    folder, dump = tmp_path / "model", tmp_path / "port.safetensors"
+    write_tiny_llama(folder, model_type="mixtral", num_local_experts=5)
+    ids = ("--ids", "3 1 4 1 5", "--model", str(folder))
+    with monkeypatch.context() as changed:
+        changed.setattr(f"npgpt.layers.mixture.{fault[0]}", fault[1])
+        assert compare.main([*ids, "--dump", str(dump)]) == 0
+    capsys.readouterr()
+    assert compare.main([*ids, "--against", str(dump)]) == 1
+    assert named in capsys.readouterr().out
+
+
 def test_compare_names_the_first_fault_of_a_port(folder, tmp_path, capsys, monkeypatch) -> None:
     """A port that turns neighbours, (0, 1), (2, 3), … instead of i with i + d_h/2."""
     dump = tmp_path / "port.safetensors"

@@ -36,6 +36,8 @@ def test_describe_llama_3_8b(capsys) -> None:
         ("mistral-7b", 7_241_732_096, "theta 10000), no further back than 4096 tokens,"),
         ("qwen2.5-0.5b", 494_032_768, "14 heads of 64 on 2 of keys and values"),
         ("qwen3-0.6b", 596_049_920, "norms of q and k"),
+        ("mixtral-8x7b", 46_702_792_704, "at work for a token  12,879,925,248        27.6 %"),
+        ("qwen3-30b-a3b", 30_532_122_624, "128 experts of 768, 8 a token (silu)"),
     ],
 )
 def test_describe_relatives(name, total, says, capsys) -> None:
@@ -46,8 +48,26 @@ def test_describe_relatives(name, total, says, capsys) -> None:
     assert says in said
     assert describe.main([name, "--mermaid"]) == 0
     drawn = capsys.readouterr().out
-    assert ("q and k normed and rotated" in drawn) == (name == "qwen3-0.6b")
+    assert ("q and k normed and rotated" in drawn) == name.startswith("qwen3")
     assert ("no further back than 4096 tokens" in drawn) == (name == "mistral-7b")
+
+
+def test_describe_experts_in_some_blocks(tmp_path, capsys) -> None:
+    """Blocks of both kinds, and what is at work: all but three of the five experts."""
+    experts = {"num_experts": 5, "num_experts_per_tok": 2, "moe_intermediate_size": 7}
+    write_tiny_llama(tmp_path, model_type="qwen3_moe", decoder_sparse_step=2, **experts)
+    assert describe.main([str(tmp_path)]) == 0
+    said = capsys.readouterr().out
+    assert "\n5 experts of 7, 2 a token in 1 block, else MLP " in said
+    rows = {line[:25].strip(): line.split() for line in said.splitlines()}
+    assert rows["an expert"][2] == "378"  # 3 · 18 · 7
+    assert rows["5 experts"][2] == "1,890"
+    assert rows["router"][1] == "90"
+    assert rows["a block without experts"]
+    assert describe.main([str(tmp_path), "--json"]) == 0
+    counted = json.loads(capsys.readouterr().out)["parameters"]
+    assert counted["total"] - counted["at work for a token"] == 3 * counted["an expert"]
+    assert counted["experts"] == 5 * counted["an expert"]
 
 
 def test_describe_windows_in_some_blocks(tmp_path, capsys) -> None:

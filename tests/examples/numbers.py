@@ -171,6 +171,16 @@ NUMBERS: dict[str, tuple[str, ...]] = {
         "[4, 768] -> [4, 3072] -> GELU -> [4, 768]",
     ),
     "ch08_neurons": ("the output is the sum of 192 answers", "pushes", "fires on"),
+    "ch08_router": (
+        "t0     2   1   0  -1    0.64  0.24  0.09  0.03    0.73  0.27  0     0",
+        "t2     0   1   3   0    0.04  0.11  0.81  0.04    0     0.12  0.88  0",
+        *("change expert 1: rows that change   ■ · ■", "0.15  -0.02  -0.13  -0.00"),
+        *("46.7", "12.9"),
+    ),
+    "ch08_experts": (
+        *("96 facts of 4 subjects", "by itself: 96 of 96 tokens at one expert"),
+        *("4.00 by itself, 1.00 with it", "768            192             96 / 96"),
+    ),
     "ch08_swiglu": ("10.00  -0.00   2.19    12.19   2.19", "2.7", "1.01 times", "81 %"),
     "ch09_pre_and_post_norm": (
         "pre-norm: 32 times the depth, 1.0 times the gradient at the first block",

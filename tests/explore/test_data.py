@@ -19,9 +19,21 @@ from tests.explore.conftest import FOIL, POSITION, TARGET
 IDS = [1, 4, 2, 0, 5, 3, 4]
 
 
-@pytest.fixture(params=["gpt2", "llama"])
+# The second of two blocks has experts, of another width together.
+EXPERTS: dict[str, Any] = {
+    "model_type": "qwen3_moe",
+    "num_experts": 4,
+    "num_experts_per_tok": 2,
+    "moe_intermediate_size": 7,
+    "decoder_sparse_step": 2,
+}
+
+
+@pytest.fixture(params=["gpt2", "llama", "experts"])
 def model(request, rng) -> Any:
-    return random_gpt2(rng) if request.param == "gpt2" else random_llama(rng)
+    if request.param == "gpt2":
+        return random_gpt2(rng)
+    return random_llama(rng, **(EXPERTS if request.param == "experts" else {}))
 
 
 @pytest.fixture

@@ -79,7 +79,8 @@ def reference_model(options: dict[str, Any], seed: int, dtype: str = "float64") 
     torch.manual_seed(seed)
     special = {"model_type": "llama", **NO_MARKS, "pad_token_id": None, **options}
     config = AutoConfig.for_model(**special)
-    model = AutoModelForCausalLM.from_config(config, attn_implementation="eager").double().eval()
+    kinds = dict.fromkeys(("attn_implementation", "experts_implementation"), "eager")
+    model = AutoModelForCausalLM.from_config(config, **kinds).double().eval()
     for param in model.parameters():
         if param.ndim == 1:
             param.data += 0.3 * torch.randn_like(param)
@@ -95,4 +96,24 @@ def reference_params(model: Any, *, gradients: bool = False) -> dict[str, np.nda
         name.removeprefix("model."): array(param, gradients)
         for name, param in model.named_parameters()
     }
-    return {name: a.T if name.startswith("layers.") else a for name, a in arrays.items()}
+    turned = {name: a.T if name.startswith("layers.") else a for name, a in arrays.items()}
+    return turned if not hasattr(model.config, "num_local_experts") else one_by_one(turned, model)
+
+
+def one_by_one(arrays: dict[str, np.ndarray], model: Any) -> dict[str, np.ndarray]:
+    """Experts as the checkpoint has them; [out, in, E] of transformers' stacks, turned."""
+    is_mixtral, named = model.config.model_type == "mixtral", {}
+    for name, a in arrays.items():
+        at, _, stack = name.partition(".mlp.")
+        mlp = f"{at}.block_sparse_moe" if is_mixtral else f"{at}.mlp"
+        for e in range(a.shape[-1] if "experts" in stack else 0):
+            expert, W = f"{mlp}.experts.{e}", a[..., e]
+            if stack == "experts.down_proj":
+                named[f"{expert}.{'w2' if is_mixtral else 'down_proj'}.weight"] = W
+                continue
+            gate, up = np.split(W, 2, axis=1)
+            named[f"{expert}.{'w1' if is_mixtral else 'gate_proj'}.weight"] = gate
+            named[f"{expert}.{'w3' if is_mixtral else 'up_proj'}.weight"] = up
+        if "experts" not in stack:
+            named[f"{mlp}.{stack}" if stack else name] = a
+    return named

@@ -29,8 +29,15 @@ LONGROPE = {
 OPTIONS: dict[str, dict[str, Any]] = {
     "llama": {"attention_bias": True, "mlp_bias": True, "rope_scaling": YARN},
     "mistral": {"sliding_window": 3},
+    "mixtral": {"num_local_experts": 5, "sliding_window": 4},
     "qwen2": {"use_sliding_window": True, "sliding_window": 3, "max_window_layers": 1},
     "qwen3": {"attention_bias": True, "rms_norm_eps": 0.1, "rope_scaling": LONGROPE},
+    "qwen3_moe": {
+        "num_local_experts": 6,
+        "num_experts_per_tok": 3,
+        "moe_intermediate_size": 7,
+        "decoder_sparse_step": 2,
+    },
 }
 B, T = 3, 9
 
@@ -41,7 +48,8 @@ def relative(rng, family, **options):
 
 def random_options(family: str, rng: np.random.Generator) -> dict[str, Any]:
     """Settings of a model of this family, all that make a difference to results at random."""
-    H_kv, d_h = int(rng.choice([1, 2, 3])), int(rng.choice([4, 6, 8]))
+    H_kv, d_h, E = int(rng.choice([1, 2, 3])), int(rng.choice([4, 6, 8])), int(rng.integers(2, 7))
+    k = int(rng.integers(1, E + 1))  # of which 1, made to sum to 1, gives a router no gradient
     rotary: list[Any] = [
         None,
         {"rope_type": "linear", "factor": 2.5},
@@ -68,11 +76,18 @@ def random_options(family: str, rng: np.random.Generator) -> dict[str, Any]:
         "sliding_window": int(rng.choice([1, 3, 5, 40])),
         "use_sliding_window": bool(rng.integers(4)),
         "max_window_layers": int(rng.integers(3)),
+        "num_local_experts": E,
+        "num_experts_per_tok": max(k, 2) if family == "mixtral" else k,
+        "norm_topk_prob": k > 1 and bool(rng.integers(2)),
+        "moe_intermediate_size": int(rng.choice([3, 7])),
+        "decoder_sparse_step": int(rng.choice([1, 1, 2])),
+        "mlp_only_layers": [0] if rng.integers(4) == 0 else [],
     }
     return {name: options[name] for name in options if name not in FAMILIES[family].unread}
 
 
 LISTS = ("short_factor", "long_factor")
+EAGER = ("attn_implementation", "experts_implementation")
 
 
 def both(options, lengths, side, context):
@@ -170,7 +185,7 @@ def test_what_a_family_has_of_its_own(family) -> None:
         {"q_norm.weight", "k_norm.weight"},
     )
     assert found >= biases if family == "qwen2" else not found & biases
-    assert found >= norms if family == "qwen3" else not found & norms
+    assert found >= norms if family in ("qwen3", "qwen3_moe") else not found & norms
     assert "o_proj.bias" not in found
 
 
@@ -237,7 +252,7 @@ def test_transformers_reads_what_we_write_and_we_what_it_writes(rng, tmp_path, f
     model.save_pretrained(tmp_path / "ours")
     assert json.loads((tmp_path / "ours" / "config.json").read_text())["model_type"] == family
     reference, info = AutoModelForCausalLM.from_pretrained(
-        tmp_path / "ours", output_loading_info=True, attn_implementation="eager"
+        tmp_path / "ours", output_loading_info=True, **dict.fromkeys(EAGER, "eager")
     )
     assert not any(info.values())
     with torch.no_grad():

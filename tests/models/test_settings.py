@@ -122,7 +122,7 @@ def test_an_unknown_activation_is_answered_by_the_known_ones(architecture, name,
         (
             "llama",
             {"model_type": "phi3"},
-            "'phi3', but must be one of llama, mistral, qwen2, qwen3",
+            "'phi3', but must be one of llama, mistral, mixtral, qwen2, qwen3, qwen3_moe",
         ),
         ("bert", {"model_type": ["bert"]}, "model_type is ['bert'], but must be 'bert'"),
         ("gpt2", {"n_embd": 10}, "n_embd 10 cannot be cut into n_head 3 heads"),

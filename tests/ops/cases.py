@@ -25,12 +25,14 @@ from npgpt.ops import (
     linear,
     lm_head,
     lm_head_loss,
+    load_balance,
     lookup,
     mask,
     position,
     project,
     rms_norm,
     rope,
+    router,
     scores,
     shared_heads,
     softmax,
@@ -118,6 +120,16 @@ def off_zero(rng: np.random.Generator, lead: tuple[int, ...]) -> Inputs:
     return (x + 0.1 * np.sign(x),)
 
 
+def positive(rng: np.random.Generator, lead: tuple[int, ...]) -> Inputs:
+    return (rng.uniform(0.5, 1.5, (*lead, T, F)),)
+
+
+def probs_and_choice(rng: np.random.Generator, lead: tuple[int, ...]) -> Inputs:
+    """Any positive numbers, and two chosen in each row, whatever the numbers."""
+    (probs,) = positive(rng, lead)
+    return probs, rng.permuted(np.arange(F) < 2 + np.zeros((*lead, T, 1)), axis=-1)
+
+
 def some_mask() -> np.ndarray:
     """Causal for T < S, but the second query may attend to nothing."""
     allowed = mask.causal_mask(T, S).copy()
@@ -174,6 +186,13 @@ CASES = {
     "softmax": Case(*functions(softmax, "softmax"), normal((T, S)), settings=lambda: {"axis": -1}),
     "softmax along queries": Case(
         *functions(softmax, "softmax"), normal((T, S)), settings=lambda: {"axis": -2}
+    ),
+    "top_k": Case(*functions(router, "top_k"), normal((T, F)), settings=lambda: {"k": 3}),
+    "renormalise": Case(*functions(router, "renormalise"), positive),
+    "load_balance": Case(
+        *functions(load_balance, "load_balance"),
+        probs_and_choice,
+        settings=lambda: {"counted": np.arange(T) != 1},
     ),
     "weighted_sum": Case(*functions(weighted_sum, "weighted_sum"), normal((T, S), (S, D_H))),
     "flash_attention": Case(

@@ -17,7 +17,7 @@ from npgpt.ops.softmax import softmax_backward, softmax_forward
 from npgpt.ops.weighted_sum import weighted_sum_backward, weighted_sum_forward
 from tests.gradcheck import relative_error
 from tests.ops import article
-from tests.ops.cases import CASES, D_H, D, H, S, T, V, some_mask, some_turns
+from tests.ops.cases import CASES, D_H, D, F, H, S, T, V, some_mask, some_turns
 
 pytestmark = [pytest.mark.hf, pytest.mark.usefixtures("hf")]
 
@@ -46,6 +46,14 @@ def in_torch(name: str) -> Callable[..., Any]:
         "mask": lambda x, mask: x.masked_fill(~mask, -torch.inf),
         "softmax": lambda x: tf.softmax(x, dim=-1),
         "softmax along queries": lambda x: tf.softmax(x, dim=-2),
+        "top_k": lambda x: torch.zeros_like(x).scatter(-1, *reversed(x.topk(3))),
+        "renormalise": lambda weights: weights / weights.sum(dim=-1, keepdim=True),
+        # Of five tokens one does not count.
+        "load_balance": lambda probs, chosen: (
+            F
+            * chosen.double()[..., [0, 2, 3, 4], :].flatten(0, -2).mean(dim=0)
+            @ probs[..., [0, 2, 3, 4], :].flatten(0, -2).mean(dim=0)
+        ),
         "weighted_sum": lambda probs, v: probs @ v,
         # Weights of 0 for the query that may attend to nothing, where torch's softmax has NaN.
         "flash_attention": lambda q, k, v: (

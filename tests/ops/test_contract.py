@@ -14,7 +14,7 @@ from tests.ops.cases import CASES, Case, cast, operations
 
 # Not dropout, which draws one mask for the whole array, nor losses, which take one mean: their own
 # files test batches.
-WHOLE = ("dropout", "cross_entropy", "lm_head_loss", "label_smoothing")
+WHOLE = ("dropout", "cross_entropy", "lm_head_loss", "label_smoothing", "load_balance")
 STACKABLE = [name for name in CASES if name not in WHOLE]
 DTYPES = [np.float32, np.float64]
 

@@ -56,6 +56,23 @@ def test_train_from_a_llama_stopped_and_resumed(
         np.testing.assert_array_equal(param, halves.params[name])
 
 
+@pytest.mark.parametrize("optimizer", ["adamw", "muon"])
+def test_train_experts_with_their_load_balance(tmp_path, optimizer) -> None:
+    """The loss that is printed is the one that falls: both parts together."""
+    experts = {"num_local_experts": 4, "output_router_logits": True, "router_aux_loss_coef": 0.1}
+    folder = write_tiny_llama(tmp_path / "mixtral", model_type="mixtral", **experts)
+    text = tmp_path / "text.txt"
+    text.write_text("The cat sat on the mat. " * 200)
+    options = ["--data", text, "--init", folder, "--batch-size", 4, "--optimizer", optimizer]
+    options += ["--lr", 1e-2, "--warmup", 0, "--sample-every", 0, "--steps", 8]
+    assert run("--out", tmp_path / "out", *options) == 0
+    before, after = (npgpt.from_pretrained(place) for place in (folder, tmp_path / "out"))
+    assert after.config.output_router_logits
+    ids = list(b"The cat sat on the mat.")
+    assert after.loss_and_grads(ids[:-1], ids[1:])[0] < before.loss_and_grads(ids[:-1], ids[1:])[0]
+    assert all((after.params[name] != param).any() for name, param in before.params.items())
+
+
 def test_train_from_a_gguf_is_refused(rng, tmp_path) -> None:
     path = write_gguf(tmp_path / "x.gguf", *llama_file(random_llama(rng, np.float32)))
     argv = ["--init", str(path), "--data", str(path), "--out", str(tmp_path / "out")]

@@ -2,8 +2,8 @@
 
 Field names are those of Hugging Face's `config.json`. `hidden_size` is the article's d,
 `num_attention_heads` H, `num_key_value_heads` H_kv, `head_dim` d_h, `num_hidden_layers` L,
-`vocab_size` V, `intermediate_size` F. Who the relatives are is in `families.py`, the rotary
-settings are in `rotary.py`.
+`vocab_size` V, `intermediate_size` F, `num_local_experts` E. Who the relatives are is in
+`families.py`, the rotary settings are in `rotary.py`.
 """
 
 from __future__ import annotations
@@ -42,6 +42,7 @@ KEYS = Keys(
         "is_causal": (True, "npgpt's Llama looks back only"),
         "is_encoder_decoder": (False, "npgpt's Llama is one stack"),
         "partial_rotary_factor": (1.0, "npgpt turns whole heads"),
+        "router_jitter_noise": (0.0, "npgpt trains without noise before the router; set it to 0"),
     },
     no_effect=(
         "is_decoder",
@@ -52,6 +53,7 @@ KEYS = Keys(
         "tie_encoder_decoder",
     ),
 )
+OF_EXPERTS = {"num_experts": "num_local_experts"}
 FULL, SLIDING = "full_attention", "sliding_attention"
 
 
@@ -78,6 +80,14 @@ class LlamaConfig:
     use_sliding_window: bool = False  # of Qwen, which has windows only …
     max_window_layers: Count = 28  # … from this block on, …
     layer_types: list[str] | None = None  # … or as is said here of each block
+    num_local_experts: Count = 0  # E
+    num_experts_per_tok: Size = 2  # how many of them a token goes to
+    norm_topk_prob: bool = False  # whether the weights of these sum to 1
+    moe_intermediate_size: Size | None = None  # width of an expert; None: F
+    decoder_sparse_step: Size = 1  # each block of so many has experts, …
+    mlp_only_layers: list[int] | None = None  # … but for these
+    output_router_logits: bool = False  # whether the load-balancing loss is added to the loss, …
+    router_aux_loss_coef: float = 0.001  # … times this
     tie_word_embeddings: bool = False
     initializer_range: float = 0.02
     attention_dropout: Probability = 0.0
@@ -95,6 +105,9 @@ class LlamaConfig:
         self._check_heads()
         self.rotary.check()
         self._check_windows()
+        E, k = self.num_local_experts, self.num_experts_per_tok
+        if (E or self.model_type == "mixtral") and k > E:
+            raise ValueError(f"num_experts_per_tok is {k}, but num_local_experts {E}.")
 
     @classmethod
     def from_dict(cls, raw: Mapping[str, Any], where: str = "config.json") -> LlamaConfig:
@@ -111,9 +124,11 @@ class LlamaConfig:
             )
         family = FAMILIES[model_type]
         unread = {name: raw[name] for name in raw if name in family.unread}
-        given = {**family.defaults, **raw, **read_rotary(raw, where)}
+        given = {**raw, **read_rotary(raw, where)}
         given = {name: given[name] for name in given if name not in {*unread, "rope_parameters"}}
-        settings = read_settings(cls, given, where, model_type=model_type, keys=KEYS)
+        aliases = {} if family.experts is None else OF_EXPERTS
+        keys = KEYS._replace(aliases=aliases, defaults=family.defaults)
+        settings = read_settings(cls, given, where, model_type=model_type, keys=keys)
         settings["other"] |= unread
         with naming(where):
             return cls(**settings)
@@ -124,6 +139,8 @@ class LlamaConfig:
         for name in self.family.unread:
             del raw[name]
         raw |= {name: self.other[name] for name in self.family.unread if name in self.other}
+        if self.family.experts is not None:
+            raw["num_experts"] = self.num_local_experts  # what transformers 4 reads in a qwen3_moe
         scaling = self.rope_scaling or {"rope_type": "default"}
         return {**raw, "rope_parameters": {"rope_theta": self.rope_theta, **scaling}}
 
@@ -151,13 +168,36 @@ class LlamaConfig:
     @property
     def windows(self) -> list[int | None]:
         """How many keys a query sees at most, in each block; None: all before it."""
-        blocks, types = range(self.num_hidden_layers), self.layer_types
-        if "use_sliding_window" in self.family.unread:
-            return [self.sliding_window for _ in blocks]
+        blocks, types, unread = range(self.num_hidden_layers), self.layer_types, self.family.unread
         if types is None:
-            types = [SLIDING if n >= self.max_window_layers else FULL for n in blocks]
-        window = self.sliding_window if self.use_sliding_window else None
+            first = 0 if "max_window_layers" in unread else self.max_window_layers
+            types = [SLIDING if n >= first else FULL for n in blocks]
+        always = "use_sliding_window" in unread
+        window = self.sliding_window if self.use_sliding_window or always else None
         return [window if kind == SLIDING else None for kind in types]
+
+    @property
+    def sparse(self) -> list[bool]:
+        """Which blocks have experts in the place of one FFN."""
+        E, step, dense = self.num_local_experts, self.decoder_sparse_step, self.mlp_only_layers
+        blocks = range(self.num_hidden_layers)
+        return [E > 0 and (n + 1) % step == 0 and n not in (dense or ()) for n in blocks]
+
+    @property
+    def expert_width(self) -> int:
+        """How many neurons an expert has."""
+        return self.moe_intermediate_size or self.intermediate_size
+
+    @property
+    def ffn_widths(self) -> list[int]:
+        """How many neurons each block has, those of all its experts together."""
+        mixture = self.num_local_experts * self.expert_width
+        return [mixture if has_experts else self.intermediate_size for has_experts in self.sparse]
+
+    @property
+    def renormalise(self) -> bool:
+        """Whether the weights of a token's experts sum to 1."""
+        return self.norm_topk_prob or "norm_topk_prob" in self.family.unread
 
     def _check_windows(self) -> None:
         if (types := self.layer_types) is None:
@@ -188,37 +228,65 @@ def param_shapes(config: LlamaConfig) -> dict[str, tuple[int, ...]]:
     Matrices are [in, out]; the checkpoint's Linear stores [out, in]. `lm_head.weight` [V, d] exists
     only when the head is not tied to `embed_tokens.weight`.
     """
-    d, block = config.hidden_size, _block_shapes(config)
+    d, attention = config.hidden_size, _attention_shapes(config)
     shapes: dict[str, tuple[int, ...]] = {"embed_tokens.weight": (config.vocab_size, d)}
     for n in range(config.num_hidden_layers):
-        shapes.update({f"layers.{n}.{name}": shape for name, shape in block.items()})
+        block = {
+            "input_layernorm.weight": (d,),
+            **attention,
+            "post_attention_layernorm.weight": (d,),
+        }
+        shapes |= {f"layers.{n}.{name}": shape for name, shape in block.items()}
+        shapes |= _expert_shapes(config, n) if config.sparse[n] else _mlp_shapes(config, n)
     shapes["norm.weight"] = (d,)
     if not config.tie_word_embeddings:
         shapes["lm_head.weight"] = (config.vocab_size, d)
     return shapes
 
 
-def _block_shapes(config: LlamaConfig) -> dict[str, tuple[int, ...]]:
-    d, F, d_h, family = config.hidden_size, config.intermediate_size, config.d_h, config.family
+def _projection(name: str, d_in: int, d_out: int, has_bias: bool) -> dict[str, tuple[int, ...]]:
+    bias = {f"{name}_proj.bias": (d_out,)} if has_bias else {}
+    return {f"{name}_proj.weight": (d_in, d_out), **bias}
+
+
+def _attention_shapes(config: LlamaConfig) -> dict[str, tuple[int, ...]]:
+    d, d_h, family = config.hidden_size, config.d_h, config.family
     queries, keys = config.num_attention_heads * d_h, config.n_kv_head * d_h
     qkv_bias = config.attention_bias or family.qkv_bias
-
-    def projection(name: str, d_in: int, d_out: int, has_bias: bool) -> dict[str, tuple[int, ...]]:
-        bias = {f"{name}_proj.bias": (d_out,)} if has_bias else {}
-        return {f"{name}_proj.weight": (d_in, d_out), **bias}
-
     return {
-        "input_layernorm.weight": (d,),
-        **projection("self_attn.q", d, queries, qkv_bias),
-        **projection("self_attn.k", d, keys, qkv_bias),
-        **projection("self_attn.v", d, keys, qkv_bias),
+        **_projection("self_attn.q", d, queries, qkv_bias),
+        **_projection("self_attn.k", d, keys, qkv_bias),
+        **_projection("self_attn.v", d, keys, qkv_bias),
         **({f"self_attn.{part}_norm.weight": (d_h,) for part in "qk"} if family.head_norms else {}),
-        **projection("self_attn.o", queries, d, config.attention_bias),
-        "post_attention_layernorm.weight": (d,),
-        **projection("mlp.gate", d, F, config.mlp_bias),
-        **projection("mlp.up", d, F, config.mlp_bias),
-        **projection("mlp.down", F, d, config.mlp_bias),
+        **_projection("self_attn.o", queries, d, config.attention_bias),
     }
+
+
+def _mlp_shapes(config: LlamaConfig, n: int) -> dict[str, tuple[int, ...]]:
+    d, F, mlp = config.hidden_size, config.intermediate_size, f"layers.{n}.mlp"
+    return {
+        **_projection(f"{mlp}.gate", d, F, config.mlp_bias),
+        **_projection(f"{mlp}.up", d, F, config.mlp_bias),
+        **_projection(f"{mlp}.down", F, d, config.mlp_bias),
+    }
+
+
+def expert_names(config: LlamaConfig, n: int) -> tuple[str, list[list[str]]]:
+    """The parameters of block n's mixture: the router's, and gate, up and down of each expert."""
+    assert config.family.experts is not None
+    part, matrices = config.family.experts
+    experts = range(config.num_local_experts)
+    names = [[f"layers.{n}.{part}.experts.{e}.{W}.weight" for e in experts] for W in matrices]
+    return f"layers.{n}.{part}.gate.weight", names
+
+
+def _expert_shapes(config: LlamaConfig, n: int) -> dict[str, tuple[int, ...]]:
+    d, F = config.hidden_size, config.expert_width
+    router, names = expert_names(config, n)
+    shapes: dict[str, tuple[int, ...]] = {router: (d, config.num_local_experts)}
+    for gate, up, down in zip(*names, strict=True):
+        shapes |= {gate: (d, F), up: (d, F), down: (F, d)}
+    return shapes
 
 
 def init_params(

@@ -22,12 +22,14 @@ from npgpt.layers.grouped_attention import (
     grouped_attention_backward,
     grouped_attention_forward,
 )
-from npgpt.layers.swiglu import SwiGLUSaved, swiglu_backward, swiglu_forward
+from npgpt.layers.mixture import MixtureSaved, with_balance
 from npgpt.models.causal import CausalLM
 from npgpt.models.common import Params, Pass, of, put, put_those_of, those_of
 from npgpt.models.llama.checkpoint import save_llama
 from npgpt.models.llama.config import LlamaConfig
+from npgpt.models.llama.mlp import MLPSaved, mlp_backward, mlp_forward
 from npgpt.ops import lookup, rms_norm
+from npgpt.ops.load_balance import load_balance_backward, load_balance_forward
 from npgpt.ops.lookup import lookup_backward, lookup_forward
 from npgpt.ops.mask import attention_mask_for
 from npgpt.ops.rms_norm import rms_norm_backward, rms_norm_forward
@@ -38,7 +40,6 @@ ATTENTION = (
     *(f"{part}_proj.{kind}" for kind in ("weight", "bias") for part in "qkvo"),
     *(f"{part}_norm.weight" for part in "qk"),
 )
-MLP = tuple(f"{part}_proj.{kind}" for kind in ("weight", "bias") for part in ("gate", "up", "down"))
 
 
 class BlockSaved(NamedTuple):
@@ -47,7 +48,7 @@ class BlockSaved(NamedTuple):
     input_layernorm: rms_norm.Saved
     self_attn: GroupedAttentionSaved
     post_attention_layernorm: rms_norm.Saved
-    mlp: SwiGLUSaved
+    mlp: MLPSaved
 
 
 class LlamaSaved(NamedTuple):
@@ -103,18 +104,14 @@ def block_forward(
     x = x + run.station(f"{h}.self_attn", correction)
 
     normed, norm_2 = rms_norm_forward(x, *of(params, f"{h}.post_attention_layernorm"), eps=eps)
-    correction, mlp = swiglu_forward(
-        run.station(f"{h}.post_attention_layernorm", normed),
-        *those_of(params, f"{h}.mlp", MLP),
-        activation=config.hidden_act,
-        station=run.within(f"{h}.mlp"),
-    )
+    normed = run.station(f"{h}.post_attention_layernorm", normed)
+    correction, mlp = mlp_forward(normed, params, n, config, run)
     x = run.station(h, x + run.station(f"{h}.mlp", correction))
     return x, BlockSaved(norm_1, self_attn, norm_2, mlp)
 
 
 def block_backward(
-    dx: np.ndarray, saved: BlockSaved, n: int, grads: Params, run: Pass
+    dx: np.ndarray, saved: BlockSaved, n: int, config: LlamaConfig, grads: Params, run: Pass
 ) -> np.ndarray:
     """Block n in reverse: puts its parameters' gradients into `grads`, returns dx [..., T, d].
 
@@ -125,11 +122,10 @@ def block_backward(
 
     dx = run.station(h, dx)
     dcorrection = run.station(f"{h}.mlp", dx)
-    dnormed, *dmlp = swiglu_backward(dcorrection, saved.mlp, run.within(f"{h}.mlp"))
+    dnormed = mlp_backward(dcorrection, saved.mlp, n, config, grads, run)
     dnormed = run.station(f"{h}.post_attention_layernorm", dnormed)
     dthrough, *dnorm = rms_norm_backward(dnormed, saved.post_attention_layernorm)
     dx = dx + dthrough
-    put_those_of(grads, f"{h}.mlp", MLP, dmlp)
     put(grads, f"{h}.post_attention_layernorm", of=dnorm)
 
     dcorrection, station = run.station(f"{h}.self_attn", dx), run.within(f"{h}.self_attn")
@@ -182,11 +178,31 @@ class Llama(CausalLM):
         dx, *dnorm = rms_norm_backward(run.station("norm", dx), saved.norm)  # [..., T, d]
         put(grads, "norm", of=dnorm)
         for n in reversed(range(self.config.num_hidden_layers)):
-            dx = block_backward(dx, saved.blocks[n], n, grads, run)
+            dx = block_backward(dx, saved.blocks[n], n, self.config, grads, run)
         dx = run.station("embed", dx)
         # A tied table has its gradient as lm_head already; that of the lookup is added to it.
         table = grads.get("embed_tokens.weight")
         grads["embed_tokens.weight"] = lookup_backward(dx, saved.embed_tokens, add_to=table)
+
+    def _further_loss(self, saved: Any, attention_mask: Any) -> tuple[Any, Any]:
+        """The load-balancing loss of all routers together, where the configuration asks for it."""
+        mixtures = [block.mlp for block in saved.blocks if isinstance(block.mlp, MixtureSaved)]
+        if not (self.config.output_router_logits and mixtures):
+            return 0.0, saved
+        probs, kept = (
+            np.stack([getattr(m.router, a) for m in mixtures]) for a in ("probs", "kept")
+        )
+        counted = None if attention_mask is None else np.asarray(attention_mask, bool)
+        loss, saved_loss = load_balance_forward(probs, kept, counted=counted)
+        factor = self.config.router_aux_loss_coef
+        dprobs = iter(load_balance_backward(factor, saved_loss))
+        blocks = [
+            block._replace(mlp=with_balance(block.mlp, next(dprobs)))
+            if isinstance(block.mlp, MixtureSaved)
+            else block
+            for block in saved.blocks
+        ]
+        return factor * loss, saved._replace(blocks=blocks)
 
     def _cos_sin(self, positions: np.ndarray, *, cached: bool) -> tuple[np.ndarray, np.ndarray]:
         """Cosine and sine of the angles, the same for every head: [..., 1, T, d_h/2].

@@ -92,6 +92,31 @@ def without_its_norm(right: Any) -> Any:
     return faulty
 
 
+def everyone_is_asked(right: Any) -> Any:
+    """A mixture that computes all experts, and adds nothing for those that were not chosen."""
+
+    def faulty(x: Any, W_router: Any, W_gate: Any, W_up: Any, W_down: Any, **settings: Any) -> Any:
+        y, saved = right(x, W_router, W_gate, W_up, W_down, **settings)
+        return y + 0 * sum(W.sum() for W in W_down), saved
+
+    return faulty
+
+
+def always(choose: Any) -> Any:
+    """A router that does not look at the probabilities: `choose` tokens [N, 1], experts [E]."""
+
+    def wrong(right: Any) -> Any:
+        def faulty(probs: Any, *, k: int) -> Any:
+            E = probs.shape[-1]
+            tokens = np.arange(probs.size // E).reshape(*probs.shape[:-1], 1)
+            kept = choose(tokens, np.arange(E), E) & np.ones(probs.shape, bool)
+            return probs * kept, kept
+
+        return faulty
+
+    return wrong
+
+
 def bent(y: Any) -> Any:
     """No longer linear."""
     return y + 0.01 * y**2
@@ -187,6 +212,49 @@ FAULTS: Faults = {
             "with all gates shut",
         ),
         Fault("npgpt.models.llama.config.LlamaConfig", setting(intermediate_size=16384), "width"),
+    ],
+    "ch08_router": [
+        Fault(f"{LAYERS}mixture.mixture_forward", result(a_little_off), "y = Σ weight"),
+        Fault(f"{OPS}router.renormalise_forward", instead(lambda w: (w, (w, 1.0))), "sum to 1"),
+        Fault(
+            f"{OPS}router.top_k_forward",
+            lambda right: lambda probs, *, k: right(probs, k=1),
+            "change expert 1",
+        ),
+        Fault(f"{LAYERS}mixture.mixture_forward", everyone_is_asked, "fill expert 3 with NaN"),
+        Fault(f"{OPS}router.top_k_backward", instead(lambda dy, kept: dy), "nudging the router"),
+        Fault(
+            f"{OPS}router.renormalise_backward",
+            instead(lambda dy, saved: dy / saved[1]),
+            "with one expert a token",
+        ),
+        Fault(
+            "npgpt.models.llama.config.param_shapes",
+            result(lambda s: {name: s[name] for name in s if ".experts.7." not in name}),
+            "with eight, and all the rest",
+        ),
+    ],
+    "ch08_experts": [
+        Fault(
+            f"{OPS}router.top_k_forward",
+            always(lambda tokens, experts, E: tokens % E == experts),
+            "by itself: 24 of 96",
+        ),
+        Fault(
+            f"{OPS}load_balance.load_balance_backward",
+            result(lambda dprobs: 0 * dprobs),
+            "4.00 by itself, 4.00 with it",
+        ),
+        Fault(
+            f"{OPS}load_balance.load_balance_backward",
+            result(np.negative),
+            "each subject has an expert of its own",
+        ),
+        Fault(
+            f"{OPS}router.top_k_forward",
+            always(lambda tokens, experts, E: experts == 0),
+            "what it knows grows",
+        ),
     ],
     "ch08_neurons": [
         Fault(f"{LAYERS}feed_forward.feed_forward_forward", result(bent), "is the sum of", RANDOM),
