@@ -20,7 +20,7 @@ from npgpt.files.hub import Files, find_model
 from npgpt.models.bert.checkpoint import load_bert
 from npgpt.models.bert.model import BERT
 from npgpt.models.generation import read_generation
-from npgpt.models.gguf import load_gguf
+from npgpt.models.gguf import LLAMAS, load_gguf
 from npgpt.models.gpt2.checkpoint import load_checkpoint
 from npgpt.models.gpt2.model import GPT2
 from npgpt.models.llama.checkpoint import load_llama
@@ -121,7 +121,8 @@ def model_type(place: Path) -> str:
     `find_model_type`. ValueError for an unknown one.
     """
     if place.suffix == ".gguf":
-        return str(read_gguf_header(place).settings.get("general.architecture"))
+        architecture = str(read_gguf_header(place).settings.get("general.architecture"))
+        return LLAMAS.get(architecture, architecture)
     path = place / "config.json" if place.suffix != ".json" else place
     kind = find_model_type(read_raw_config(path))
     if kind is None:

@@ -1,8 +1,9 @@
-"""Models in a `.gguf` file, llama.cpp's format: architectures llama, qwen2, qwen3 and gpt2.
+"""Models in a `.gguf` file, llama.cpp's format: llama, qwen2, qwen3, qwen3moe and gpt2.
 
 The configuration comes from the file's settings; tensors are renamed, the rows of a Llama's queries
-and keys put in Hugging Face's order, and matrices turned to [in, out]. A Mistral is a llama to
-llama.cpp. Leaves out writing, experts, and computing with packed weights.
+and keys put in Hugging Face's order, experts taken apart, and matrices turned to [in, out]. A
+Mistral is a llama to llama.cpp, a Mixtral one with experts. Leaves out writing, and computing with
+packed weights.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ from npgpt.models.gpt2.checkpoint import OUT_IN as GPT2_LAYOUT
 from npgpt.models.gpt2.config import GPT2Config
 from npgpt.models.gpt2.config import param_shapes as gpt2_shapes
 from npgpt.models.llama.checkpoint import LAYOUT as LLAMA_LAYOUT
-from npgpt.models.llama.config import LlamaConfig
+from npgpt.models.llama.config import LlamaConfig, expert_names
 from npgpt.models.llama.config import param_shapes as llama_shapes
 from npgpt.models.llama.families import FAMILIES
 from npgpt.ops.rope import default_frequencies, llama3_frequencies
@@ -37,6 +38,8 @@ KINDS: dict[str, Any] = {
     "block_count": Size,
     "feed_forward_length": Size,
     "expert_count": int,
+    "expert_used_count": Size,
+    "expert_feed_forward_length": Size,
     "attention.head_count": Size,
     "attention.head_count_kv": Size,
     "attention.key_length": Size,
@@ -50,7 +53,9 @@ KINDS: dict[str, Any] = {
     "rope.scaling.type": str,
 }
 NO_EFFECT = ("vocab_size", "attention.value_length", "rope.scaling.finetuned")
-LLAMAS = ("llama", "qwen2", "qwen3")  # llama.cpp's architecture and transformers' model_type
+# llama.cpp's name of an architecture -> the model_type
+LLAMAS = {"llama": "llama", "qwen2": "qwen2", "qwen3": "qwen3", "qwen3moe": "qwen3_moe"}
+PAIRED = ("llama", "mixtral")  # where llama.cpp has put queries and keys in another order
 # llama.cpp's name of a part -> npgpt's
 LLAMA_NAMES = {
     "token_embd": "embed_tokens",
@@ -93,8 +98,8 @@ def load_gguf(path: Path, dtype: np.dtype) -> tuple[LlamaConfig | GPT2Config, Pa
     config = gguf_config(header)
     if isinstance(config, GPT2Config):
         return config, _params(header, gpt2_shapes(config), GPT2_LAYOUT, GPT2_NAMES, dtype)
-    params = _params(header, llama_shapes(config), LLAMA_LAYOUT, LLAMA_NAMES, dtype)
-    if config.model_type == "llama":  # the others' queries and keys stay as they are
+    params = _llama_params(header, config, dtype)
+    if config.model_type in PAIRED:
         for name in params:
             if re.search(r"[qk]_proj\.", name):
                 n_head = config.num_attention_heads if "q_proj" in name else config.n_kv_head
@@ -105,7 +110,7 @@ def load_gguf(path: Path, dtype: np.dtype) -> tuple[LlamaConfig | GPT2Config, Pa
 def gguf_config(header: Header) -> GPT2Config | LlamaConfig:
     """The configuration that a file's settings describe; ValueError for another architecture."""
     model_type = header.settings.get("general.architecture")
-    if model_type in list(LLAMAS):  # a list takes any value
+    if model_type in [*LLAMAS]:  # a list takes any value
         return _llama_config(header, model_type)
     if model_type == "gpt2":
         return _gpt2_config(header)
@@ -125,6 +130,29 @@ def unpermute(weight: np.ndarray, n_head: int) -> np.ndarray:
     return paired.swapaxes(2, 3).reshape(weight.shape)
 
 
+def _llama_params(header: Header, config: LlamaConfig, dtype: np.dtype) -> Params:
+    """Every parameter of a Llama; a file has all experts of a block in one tensor [E, out, in]."""
+    shapes, names = llama_shapes(config), LLAMA_NAMES
+    stacks: dict[str, list[str]] = {}
+    if config.family.experts is not None:
+        part, matrices = config.family.experts
+        tensors = [f"ffn_{each}_exps" for each in ("gate", "up", "down")]
+        renamed = {name: f"{part}.experts.{W}" for name, W in zip(tensors, matrices, strict=True)}
+        names = {**names, "ffn_gate_inp": f"{part}.gate", **renamed}
+        for n in range(config.num_hidden_layers):
+            _, experts = expert_names(config, n)
+            stacks |= {
+                f"layers.{n}.{part}.experts.{W}.weight": each
+                for W, each in zip(matrices, experts, strict=True)
+            }
+    stored = {name: shape for name, shape in shapes.items() if ".experts." not in name}
+    stored |= {stack: (len(each), *shapes[each[0]]) for stack, each in stacks.items()}
+    params = _params(header, stored, LLAMA_LAYOUT, names, dtype)
+    for stack, each in stacks.items():
+        params |= zip(each, params.pop(stack), strict=True)
+    return {name: params[name] for name in shapes}
+
+
 def _params(
     header: Header, shapes: Shapes, layout: Layout, names: Mapping[str, str], dtype: np.dtype
 ) -> Params:
@@ -141,14 +169,14 @@ def _params(
     params = {}
     for name, shape in shapes.items():
         is_matrix, found = layout.is_matrix(name), header.tensors[stored[name]].shape
-        wanted = shape[::-1] if is_matrix else shape
+        wanted = (*shape[:-2], *shape[:-3:-1]) if is_matrix else shape
         if found != wanted:
             raise ValueError(
                 f"{header.path}: {stored[name]!r} has shape {list(found)}, but by the settings "
                 f"it must have {list(wanted)}."
             )
         param = read_gguf_tensor(header, stored[name])
-        params[name] = np.array(param.T if is_matrix else param, dtype, order="C")
+        params[name] = np.array(param.swapaxes(-1, -2) if is_matrix else param, dtype, order="C")
     warn_of_broken({stored[name]: param for name, param in params.items()}, header.path)
     return params
 
@@ -201,12 +229,10 @@ def _scaling(header: Header, settings: Mapping[str, Any]) -> dict[str, Any] | No
     return found if original is None else {**found, "original_max_position_embeddings": original}
 
 
-def _llama_config(header: Header, model_type: str) -> LlamaConfig:
-    settings = _settings(header, model_type)
-    if experts := settings.get("expert_count"):
-        raise ValueError(
-            f"{header.path}: has expert_count {experts}, but npgpt reads experts from a folder."
-        )
+def _llama_config(header: Header, architecture: str) -> LlamaConfig:
+    settings = _settings(header, architecture)
+    has_experts = architecture == "llama" and settings.get("expert_count")
+    model_type = "mixtral" if has_experts else LLAMAS[architecture]
     d_h = settings.get("attention.key_length", settings.get("rope.dimension_count"))
     if settings.get("rope.dimension_count", d_h) != d_h:
         raise ValueError(f"{header.path}: turns a part of a head only, which npgpt does not.")
@@ -222,6 +248,7 @@ def _llama_config(header: Header, model_type: str) -> LlamaConfig:
         "rms_norm_eps": settings.get("attention.layer_norm_rms_epsilon"),
         "rope_theta": settings.get("rope.freq_base", 10000.0),
         "rope_scaling": _scaling(header, settings),
+        **_experts(header, settings, model_type),
         **_biases(header, model_type),
         **_common(header),
     }
@@ -229,6 +256,28 @@ def _llama_config(header: Header, model_type: str) -> LlamaConfig:
     if ROPE_FREQS not in header.tensors:
         return config
     return LlamaConfig.from_dict({**raw, "rope_scaling": _llama3(header, config)}, str(header.path))
+
+
+def _experts(header: Header, settings: Mapping[str, Any], model_type: str) -> dict[str, Any]:
+    """What a family that has experts reads of them; llama.cpp has their weights sum to 1.
+
+    Raises ValueError for another number of experts than the router has rows.
+    """
+    count, family = settings.get("expert_count", 0), FAMILIES[model_type]
+    router = header.tensors.get("blk.0.ffn_gate_inp.weight")
+    rows = 0 if router is None else router.shape[0]
+    if count != rows:
+        raise ValueError(
+            f"{header.path}: expert_count is {count}, but the router of a {model_type} has {rows} "
+            "rows here."
+        )
+    experts = {
+        "num_local_experts": count,
+        "num_experts_per_tok": settings.get("expert_used_count"),
+        "moe_intermediate_size": settings.get("expert_feed_forward_length"),
+        "norm_topk_prob": True,
+    }
+    return {name: experts[name] for name in experts if name not in family.unread}
 
 
 def _biases(header: Header, model_type: str) -> dict[str, bool]:

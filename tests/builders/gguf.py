@@ -9,6 +9,8 @@ from typing import Any
 
 import numpy as np
 
+from npgpt.models.llama.config import expert_names
+
 LLAMA_PARTS = {  # of a block: llama.cpp's name -> Hugging Face's
     "attn_norm": "input_layernorm",
     "attn_q": "self_attn.q_proj",
@@ -73,7 +75,8 @@ def write_gguf(
 
 def llama_file(model: Any, **changes: Any) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
     """Settings and tensors of a Llama or a relative."""
-    config, p, kind = model.config, model.params, model.config.model_type
+    config, p = model.config, model.params
+    kind = {"mixtral": "llama", "qwen3_moe": "qwen3moe"}.get(config.model_type, config.model_type)
 
     def paired(array: np.ndarray, n_head: int) -> np.ndarray:
         """llama.cpp turns neighbours, so row i and row i + d_h/2 of a head become neighbours."""
@@ -94,6 +97,13 @@ def llama_file(model: Any, **changes: Any) -> tuple[dict[str, Any], dict[str, np
         f"{kind}.rope.freq_base": config.rope_theta,
         f"{kind}.{WIDTH.get(kind, 'attention.key_length')}": config.d_h,
     }
+    if E := config.num_local_experts:
+        settings |= {
+            f"{kind}.expert_count": E,
+            f"{kind}.expert_used_count": config.num_experts_per_tok,
+        }
+        if config.moe_intermediate_size is not None:
+            settings[f"{kind}.expert_feed_forward_length"] = config.moe_intermediate_size
     tensors = {
         "token_embd.weight": p["embed_tokens.weight"],
         "output_norm.weight": p["norm.weight"],
@@ -109,6 +119,11 @@ def llama_file(model: Any, **changes: Any) -> tuple[dict[str, Any], dict[str, np
                     heads = config.num_attention_heads if cpp == "attn_q" else config.n_kv_head
                     array = paired(array.T, heads).T
                 tensors[f"blk.{n}.{cpp}.{end}"] = array.T
+        if config.sparse[n]:
+            router, experts = expert_names(config, n)
+            tensors[f"blk.{n}.ffn_gate_inp.weight"] = p[router].T
+            for part, names in zip(("gate", "up", "down"), experts, strict=True):
+                tensors[f"blk.{n}.ffn_{part}_exps.weight"] = np.stack([p[name].T for name in names])
     return {**settings, **changes}, tensors
 
 

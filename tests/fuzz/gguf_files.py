@@ -18,7 +18,6 @@ from typing import Any
 import numpy as np
 
 import npgpt
-from npgpt.models.gguf import LLAMAS
 from npgpt.text.byte_pairs import byte_alphabet
 from npgpt.text.foreign import ForeignTokenizer
 from tests.builders.gguf import gpt2_file, llama_file, setting, write_gguf
@@ -41,6 +40,13 @@ VOCABULARY: dict[str, Any] = {
     "tokenizer.ggml.eos_token_id": 2,
 }
 FILE = "x.gguf"
+LLAMAS: dict[str, dict[str, Any]] = {
+    "llama": {"attention_bias": True},
+    "mixtral": {"num_local_experts": 3},
+    "qwen2": {},
+    "qwen3": {},
+    "qwen3_moe": {"num_local_experts": 3, "num_experts_per_tok": 2, "norm_topk_prob": True},
+}
 
 
 class Pairs(list[tuple[str, Any]]):
@@ -58,9 +64,11 @@ def content(file: str) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
         settings, tensors = gpt2_file(random_gpt2(rng, np.float32, vocab_size=V))
         return {**settings, **VOCABULARY}, tensors
     pieces = {f"tokenizer.ggml.{name}": value for name, value in scored_pieces().items()}
-    vocabulary = pieces if file == "llama" else gguf_vocabulary(qwen2(), "qwen2", ["[PAD]"])
+    vocabulary = (
+        pieces if file in ("llama", "mixtral") else gguf_vocabulary(qwen2(), "qwen2", ["[PAD]"])
+    )
     size = len(vocabulary["tokenizer.ggml.tokens"])
-    model = random_llama(rng, np.float32, vocab_size=size, model_type=file)
+    model = random_llama(rng, np.float32, vocab_size=size, model_type=file, **LLAMAS[file])
     settings, tensors = llama_file(model)
     return {**settings, **vocabulary}, tensors
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+import struct
 import sys
 from pathlib import Path
 from typing import Any
@@ -47,6 +49,8 @@ RELATIVES: dict[str, dict[str, Any]] = {
     "llama": {"attention_bias": True, "mlp_bias": True},
     "qwen2": {"tie_word_embeddings": True},
     "qwen3": {"attention_bias": True},
+    "mixtral": {"num_local_experts": 5, "num_experts_per_tok": 2},
+    "qwen3_moe": {"num_local_experts": 9, "moe_intermediate_size": 7, "norm_topk_prob": True},
 }
 
 
@@ -62,11 +66,10 @@ def test_a_relative_of_llama(rng, tmp_path, kind) -> None:
         np.testing.assert_array_equal(param, model.params[name], strict=True)
     assert loaded.config.windows == [None, None]
     np.testing.assert_array_equal(loaded([1, 5, 2, 7]), model([1, 5, 2, 7]))
-    tensors.pop("blk.0.attn_q.bias")
+    last = [*tensors][-1]
+    tensors.pop(last)
     path = write_gguf(tmp_path / "x.gguf", settings, tensors)
-    with pytest.raises(
-        ValueError, match=r"lacks what is layers\.0\.self_attn\.q_proj\.bias in npg"
-    ):
+    with pytest.raises(ValueError, match=r"lacks what is layers\.1\.\w+\.[\w.]+ in npgpt"):
         npgpt.from_pretrained(path)
 
 
@@ -100,6 +103,18 @@ def test_rotary_scaling_in_the_settings(rng, tmp_path, settings, factor) -> None
     path = write_gguf(tmp_path / "x.gguf", *llama_file(random_llama(rng, np.float32), **changes))
     want = factor and {"rope_type": "linear", "factor": factor}
     assert npgpt.from_pretrained(path).config.rope_scaling == want
+
+
+@pytest.mark.parametrize("kind", ["mixtral", "qwen3_moe"])
+@pytest.mark.parametrize("count", [4, 0, -1, 2**31 - 1])
+def test_as_many_experts_as_the_router_has_rows(rng, tmp_path, kind, count) -> None:
+    settings, tensors = llama_file(
+        random_llama(rng, np.float32, model_type=kind, **RELATIVES[kind])
+    )
+    settings[f"{settings['general.architecture']}.expert_count"] = (5, struct.pack("<i", count))
+    path = write_gguf(tmp_path / "x.gguf", settings, tensors)
+    with pytest.raises(ValueError, match=r"expert_count is .*, but the router of a"):
+        npgpt.from_pretrained(path)
 
 
 @pytest.mark.parametrize(("given", "original"), [({}, 11), ({"original_context_length": 8}, 8)])
@@ -223,7 +238,10 @@ def test_settings_that_nobody_knows_are_named(rng, tmp_path, recwarn) -> None:
 @pytest.mark.parametrize(
     ("change", "sentence"),
     [
-        (put("general.architecture", "phi3"), "is 'phi3'; npgpt loads llama, qwen2, qwen3 and gpt"),
+        (
+            put("general.architecture", "phi3"),
+            "'phi3'; npgpt loads llama, qwen2, qwen3, qwen3moe and g",
+        ),
         (drop("general.architecture"), "architecture is None"),
         (drop("llama.embedding_length"), "hidden_size is None, but must be a positive"),
         (drop("token_embd.weight"), "vocab_size is None"),
@@ -232,7 +250,7 @@ def test_settings_that_nobody_knows_are_named(rng, tmp_path, recwarn) -> None:
         (tensor("norm.weight", [0]), r"output_norm\.weight is there under npgpt's name too"),
         (tensor("blk.0.ffn_up.weight", [[0]]), r"'blk.0.ffn_up.weight' has shape \[1, 1\], but"),
         (put("llama.block_count", 1), r"no use for layers\.1"),
-        (put("llama.expert_count", 8), "expert_count 8, but npgpt reads experts from a folder"),
+        (put("llama.expert_count", 8), "expert_count is 8, but the router of a mixtral has 0 rows"),
         (put("llama.attention.key_length", 8), "turns a part of a head only"),
         (put("llama.rope.scaling.type", "longrope"), "its factors for longrope are not read"),
         (put("llama.block_count", 2**31 - 1), "block_count is 2147483647, but the file has only"),
@@ -246,6 +264,8 @@ def test_settings_that_nobody_knows_are_named(rng, tmp_path, recwarn) -> None:
                 ("attention.key_length", "a positive integer"),
                 ("rope.dimension_count", "a positive integer"),
                 ("expert_count", "an integer"),
+                ("expert_used_count", "a positive integer"),
+                ("expert_feed_forward_length", "a positive integer"),
                 ("attention.layer_norm_rms_epsilon", "a number >= 0"),
                 ("rope.freq_base", "a number >= 0"),
                 ("rope.scaling.factor", "a number >= 0"),
@@ -306,3 +326,22 @@ def test_names_of_files(tmp_path, monkeypatch) -> None:
         npgpt.from_pretrained("smollm2")
     (tmp_path / "smollm2").mkdir()
     assert find_model("smollm2") == Path("smollm2")
+
+
+@pytest.mark.parametrize("kind", RELATIVES)
+def test_the_names_are_those_of_llama_cpp(rng, tmp_path, gguf, kind) -> None:
+    """By the table of its converter: where a tensor under Hugging Face's name goes."""
+    import gguf as package
+
+    model = random_llama(rng, np.float32, model_type=kind, **RELATIVES[kind])
+    settings, tensors = llama_file(model)
+    architectures = {name: arch for arch, name in package.MODEL_ARCH_NAMES.items()}
+    architecture = architectures[settings["general.architecture"]]
+    table = package.get_tensor_name_map(architecture, model.config.num_hidden_layers)
+    found = set()
+    for name in model.params:
+        merged = re.sub(r"block_sparse_moe\.experts\.\d+", "feed_forward.experts", name)
+        merged = re.sub(r"mlp\.experts\.\d+", "mlp.experts", merged)
+        names = [table.get_name(name, (".weight", ".bias")) for name in (f"model.{merged}", merged)]
+        found.add(names[0] or names[1])
+    assert found == {*tensors}
