@@ -110,7 +110,7 @@ def check_close(
 
 def is_key_bias(name: str) -> bool:
     """A key's bias shifts all scores of a row alike: its gradient is zero, up to rounding."""
-    return name.endswith(("key.bias", "k_proj.bias"))
+    return name.endswith(("key.bias", "k_proj.bias", "k_lin.bias"))
 
 
 def size_of(name: str, arrays: Mapping[str, Any]) -> float:

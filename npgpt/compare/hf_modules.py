@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 from unittest import mock
 
 from npgpt.compare.activations import GRAD, Stations
+from npgpt.models.bert.families import FAMILIES, Family
 
 
 class Attention(NamedTuple):
@@ -46,18 +47,6 @@ class Names(NamedTuple):
 
 
 PROJECTIONS = ("q_proj", "k_proj", "v_proj")
-BERT_STACK = Stack(
-    "embed",
-    "encoder.layer",
-    (
-        "attention.output.dense",
-        "attention.output.LayerNorm",
-        "intermediate.dense",
-        "intermediate",
-        "output.dense",
-    ),
-    (Attention("attention.self", "query", "key", "value", "attention.output.dense"),),
-)
 SELF_ATTN = Attention("self_attn", *PROJECTIONS, "self_attn.out_proj")
 ENCODER_ATTN = Attention("encoder_attn", *PROJECTIONS, "encoder_attn.out_proj")
 FFN = ("fc1", "activation_fn", "fc2")
@@ -105,20 +94,29 @@ NAMES = {
 
 def names_of(model_type: str, params: Collection[str]) -> Names:
     """The class that has the same parts as a model of npgpt with these parameters."""
-    if model_type == "bert":
-        return _names_of_bert(params)
+    if model_type in FAMILIES:
+        return _names_of_bert(FAMILIES[model_type], params)
     if model_type == "bart" and "shared.weight" not in params:
         return NAMES["bart"]._replace(spare=("model.shared.",))  # each side has a table of its own
     return NAMES[model_type]
 
 
-def _names_of_bert(params: Collection[str]) -> Names:
+def _names_of_bert(family: Family, params: Collection[str]) -> Names:
+    parts = family.parts
+    projections = (parts.query, parts.key, parts.value)
+    q, k, v = (name.removeprefix(f"{parts.attention}.") for name in projections)
+    stack = Stack(
+        "embed",
+        family.layers,
+        (parts.out, parts.attn_norm, parts.wide, parts.activation, parts.narrow),
+        (Attention(parts.attention, q, k, v, parts.out),),
+    )
     last = ("pooler",) if "pooler.dense.weight" in params else ()
-    if "cls.predictions.bias" not in params:
-        return Names("BertModel", (BERT_STACK,), last, () if last else ("pooler.",))
-    if last:
-        return Names("BertForPreTraining", (BERT_STACK,), last, ("cls.seq_relationship.",))
-    return Names("BertForMaskedLM", (BERT_STACK,))
+    if family.bias not in params:
+        return Names(f"{family.cls}Model", (stack,), last, () if last else ("pooler.",))
+    if last and family.cls == "Bert":  # the others have no class with both
+        return Names("BertForPreTraining", (stack,), last, ("cls.seq_relationship.",))
+    return Names(f"{family.cls}ForMaskedLM", (stack,))
 
 
 Shape = Callable[[Any], Any]  # from a tensor of transformers', or its gradient, to the station's

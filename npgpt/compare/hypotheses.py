@@ -111,8 +111,9 @@ def _activations(s: Subject) -> Iterator[Hypothesis]:
     key = s.option(ACTIVATION_KEYS)
     assert key is not None
     usual = getattr(s.model.config, "activation", getattr(s.model.config, key))
-    names = s.ending(".act", ".act_fn", ".activation_fn", ".intermediate")
-    names += ["logits"] if isinstance(s.model, BERT) and "logits" in s.steps else []
+    names = s.ending(".act", ".act_fn", ".activation_fn", ".intermediate", ".activation")
+    if isinstance(s.model, BERT) and "logits" in s.steps and not s.model.config.family.head_act:
+        names.append("logits")
     done = [ACTIVATIONS.get(usual)]
     for other, functions in ACTIVATIONS.items():
         if functions not in done:
@@ -373,7 +374,7 @@ def _tied(s: Subject) -> Iterator[Hypothesis]:
     if not config.tie_word_embeddings or "logits" not in s.steps:
         return
     if isinstance(s.model, BERT):
-        table, head = decoder_name(config), "cls.predictions.decoder.weight"
+        table, head = decoder_name(config), f"{config.family.decoder}.weight"
     else:
         table = config.head_table if isinstance(s.model, Transformer) else s.model.head
     untied = type(s.model)(

@@ -19,6 +19,7 @@ from npgpt.compare.dump import Dump
 from npgpt.compare.hf_modules import Names, names_of, watched
 from npgpt.files.checkpoint import read_raw_config, shortened
 from npgpt.models import auto
+from npgpt.models.bert.families import FAMILIES
 
 # transformers computes a Llama's norms, angles and softmax, and makes a marian's sinusoids, in
 # float32 whatever the dtype.
@@ -176,7 +177,7 @@ def _inputs_and_targets(
     if target_ids is not None:
         targets = torch.tensor(target_ids)
         return inputs | {"labels": targets[None]}, targets
-    if model_type == "bert":
+    if model_type in FAMILIES:
         return inputs, torch.tensor(ids)
     inputs |= {"position_ids": torch.arange(len(ids))[None], "use_cache": False}
     return inputs, torch.tensor(next_token_targets(ids))
@@ -187,14 +188,15 @@ def _prepare_gradients(model: Any, model_type: str, ids: np.ndarray) -> None:
     if model_type in ("bart", "marian"):
         model.final_logits_bias.requires_grad_(True)  # a buffer there, but a term of the logits
     padding = model.config.pad_token_id
-    if model_type == "bert" and padding in ids:
+    if model_type in FAMILIES and padding in ids:
         warnings.warn(
-            f"the text has the padding token, id {padding}, whose row of the word table would get "
-            "no gradient from the lookup in transformers; here it gets one like all others.",
+            f"the text has the padding token, id {padding}, whose row of a table would get no "
+            "gradient from the lookup in transformers; here it gets one like all others.",
             UserWarning,
             stacklevel=3,
         )
-        model.get_input_embeddings().padding_idx = None
+        for table in model.base_model.embeddings.children():
+            table.padding_idx = None  # the word table's; a RoBERTa's positions have one, too
 
 
 def _gradients(model: Any, names: Names) -> dict[str, np.ndarray]:
@@ -213,7 +215,13 @@ def _gradients(model: Any, names: Names) -> dict[str, np.ndarray]:
         grad = (torch.zeros_like(param) if param.grad is None else param.grad).numpy()
         bare = name.removeprefix(model.base_model_prefix + ".")
         grads[GRAD + bare] = grad.T if transposed else grad
-    bias = GRAD + "cls.predictions.decoder.bias"  # an untied BERT's, whose other bias does nothing
-    if bias in grads:
-        grads[GRAD + "cls.predictions.bias"] = grads.pop(bias)
+    if (family := FAMILIES.get(model.config.model_type)) is not None:
+        # An untied head has a bias of its own, and the other does nothing; a tied table may be
+        # listed as the head's.
+        alike = {f"{family.decoder}.bias": family.bias}
+        if model.config.tie_word_embeddings:
+            alike[f"{family.decoder}.weight"] = "embeddings.word_embeddings.weight"
+        for theirs, ours in alike.items():
+            if GRAD + theirs in grads:
+                grads[GRAD + ours] = grads.pop(GRAD + theirs)
     return grads

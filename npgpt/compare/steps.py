@@ -186,49 +186,50 @@ def _llama(model: Any) -> Steps:
 
 
 def _bert(model: BERT) -> Steps:
-    tables = ("word_embeddings", "position_embeddings", "token_type_embeddings", "LayerNorm")
-    made_by = "LayerNorm(word_embeddings[id] + position_embeddings[t] + token_type_embeddings[0]), "
-    modules = tuple(f"embeddings.{table}" for table in tables)
-    steps = {"embed": Step((), made_by + "layer_norm_eps", "", modules, f"{NORM}; then {ROWS}")}
-    before = "embed"
+    family, before = model.config.family, "embed"
+    steps = {before: _bert_embedding(model)}
     for n in range(model.config.num_hidden_layers):
-        layer = f"encoder.layer.{n}"
-        attn, out = f"{layer}.attention.self", f"{layer}.attention.output.dense"
-        normed, wide = f"{layer}.attention.output.LayerNorm", f"{layer}.intermediate.dense"
-        for part, name in (("k", "key"), ("v", "value"), ("q", "query")):
-            more = "; the split into heads"
-            steps[f"{attn}.{part}"] = _linear(before, f"{attn}.{name}", more)
-        steps |= _attention(attn, out, ALL, out)
+        part, parts, layer = family.layer(n), family.parts, f"{family.layers}.{n}"
+        for station, name in (("k", part.key), ("v", part.value), ("q", part.query)):
+            steps[f"{part.attention}.{station}"] = _linear(before, name, "; the split into heads")
+        steps |= _attention(part.attention, part.out, ALL, part.out)
+        attn_norm = f"LayerNorm(x + {parts.out}), layer_norm_eps"
+        norm = f"LayerNorm(x + {parts.narrow}), layer_norm_eps"
         steps |= {
-            normed: _norm(
-                (before, out), normed, "LayerNorm(x + attention.output.dense), layer_norm_eps"
-            ),
-            wide: _linear(normed, wide),
-            f"{layer}.intermediate": _activation(wide, " (gelu is the exact one)"),
-            f"{layer}.output.dense": _linear(f"{layer}.intermediate", f"{layer}.output.dense"),
-            layer: _norm(
-                (normed, f"{layer}.output.dense"),
-                f"{layer}.output.LayerNorm",
-                "LayerNorm(x + output.dense), layer_norm_eps",
-            ),
+            part.attn_norm: _norm((before, part.out), part.attn_norm, attn_norm),
+            part.wide: _linear(part.attn_norm, part.wide),
+            part.activation: _activation(part.wide, " (gelu is the exact one)"),
+            part.narrow: _linear(part.activation, part.narrow),
+            layer: _norm((part.attn_norm, part.narrow), part.norm, norm),
         }
         before = layer
     return steps | _bert_heads(model, before)
 
 
+def _bert_embedding(model: BERT) -> Step:
+    family = model.config.family
+    first = f"{model.config.first_position} + t" if family.counts_tokens else "t"
+    summands = {"word_embeddings": "id", "position_embeddings": first, "token_type_embeddings": "0"}
+    if not family.has_types:
+        del summands["token_type_embeddings"]
+    made_by = " + ".join(f"{table}[{row}]" for table, row in summands.items())
+    modules = tuple(f"embeddings.{table}" for table in (*summands, "LayerNorm"))
+    made_by = f"LayerNorm({made_by}), layer_norm_eps"
+    return Step((), made_by, "", modules, f"{NORM}; then {ROWS}")
+
+
 def _bert_heads(model: BERT, before: str) -> Steps:
-    steps = {}
+    steps, family = {}, model.config.family
     if "pooler.dense.weight" in model.params:
         made_by = "tanh(pooler.dense) of the first token alone"
         steps["pooler"] = Step((before,), made_by, "", ("pooler.dense",))
-    if "cls.predictions.bias" in model.params:
-        transform, table = "cls.predictions.transform", decoder_name(model.config)
+    if model.has_mlm_head:
+        dense, norm, table = family.transform, family.transform_norm, decoder_name(model.config)
         steps["logits"] = Step(
             (before,),
-            "transform.dense, the activation function, transform.LayerNorm, "
-            f"{table} transposed, cls.predictions.bias",
-            "the same in reverse: the table, LayerNorm, the activation function, transform.dense",
-            (f"{transform}.dense", f"{transform}.LayerNorm", _module(table), "cls.predictions"),
+            f"{dense}, the activation function, {norm}, {table} transposed, {family.bias}",
+            f"the same in reverse: the table, {norm}, the activation function, {dense}",
+            (dense, norm, _module(table), _module(family.bias)),
             "the head's backward as far as this parameter",
             (before,),
         )

@@ -19,6 +19,7 @@ from npgpt.files.gguf_reader import read_gguf_header
 from npgpt.files.io import expanded
 from npgpt.models.auto import find_supported, model_type
 from npgpt.models.bert.config import BERTConfig
+from npgpt.models.bert.families import FAMILIES
 from npgpt.models.gguf import gguf_config
 from npgpt.models.gpt2.config import PRESETS as GPT2_PRESETS
 from npgpt.models.gpt2.config import GPT2Config
@@ -31,11 +32,13 @@ Config = GPT2Config | LlamaConfig | BERTConfig | TransformerConfig
 CONFIGS: dict[str, type[Config]] = {
     "gpt2": GPT2Config,
     "llama": LlamaConfig,
-    "bert": BERTConfig,
+    **dict.fromkeys(FAMILIES, BERTConfig),
     **dict.fromkeys(("bart", "marian", "transformer"), TransformerConfig),
 }
 PRESETS: dict[str, Config] = {**GPT2_PRESETS, **architectures.PRESETS}
-OWNERS = ("openai-community/", "google-bert/", "facebook/")  # who publishes these on the hub
+OWNERS = (
+    *("openai-community/", "google-bert/", "facebook/", "FacebookAI/", "distilbert/"),
+)  # who publishes these on the hub
 
 
 def main(argv: Sequence[str]) -> int:
@@ -72,6 +75,8 @@ def _check(config: Config, args: argparse.Namespace) -> None:
 def _positions(config: Config) -> int:
     if isinstance(config, GPT2Config):
         return config.n_positions
+    if isinstance(config, BERTConfig):
+        return config.context
     return config.max_position_embeddings
 
 

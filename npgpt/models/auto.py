@@ -18,6 +18,7 @@ from npgpt.files.foreign import check_plain_config
 from npgpt.files.gguf_reader import read_gguf_header
 from npgpt.files.hub import Files, find_model
 from npgpt.models.bert.checkpoint import load_bert
+from npgpt.models.bert.families import FAMILIES
 from npgpt.models.bert.model import BERT
 from npgpt.models.generation import read_generation
 from npgpt.models.gguf import load_gguf
@@ -34,7 +35,7 @@ from npgpt.models.transformer.model import Transformer
 MODEL_TYPES = {
     "gpt2": ("generate", "evaluate", "compare", "describe", "train", "trace", "explore"),
     "llama": ("generate", "evaluate", "compare", "describe", "train", "trace", "explore"),
-    "bert": ("fill_mask", "compare", "describe"),
+    **dict.fromkeys(FAMILIES, ("fill_mask", "compare", "describe")),
     "bart": ("translate", "compare", "describe"),
     "marian": ("translate", "compare", "describe"),
     "transformer": ("translate", "compare", "describe"),
@@ -46,9 +47,9 @@ def from_pretrained(
 ) -> Any:
     """The model in a folder, in `weights/NAME`, on the hub, or in a `.gguf` file.
 
-    A `GPT2`, `Llama`, `BERT` or (bart, marian) `Transformer`, by the `model_type` of its
-    config.json or the architecture that the file names. Raises as `load_checkpoint`,
-    `npgpt.models.gguf.load_gguf` and `npgpt.files.checkpoint.of_one_save` do.
+    A `GPT2`, `Llama`, `BERT` (also roberta and distilbert) or (bart, marian) `Transformer`, by the
+    `model_type` of its config.json or the architecture that the file names. Raises as
+    `load_checkpoint`, `npgpt.models.gguf.load_gguf` and `npgpt.files.checkpoint.of_one_save` do.
     """
     dtype = float_type(dtype)  # before a download
     place = find_model(name, revision, check=_check_plain)
@@ -63,7 +64,7 @@ def from_pretrained(
                     model = Llama(*load_llama(place, dtype=dtype))
                 case "bart" | "marian" | "transformer":
                     model = Transformer(*load_transformer(place, dtype=dtype))
-                case "bert":
+                case kind if kind in FAMILIES:
                     model = BERT(*load_bert(place, dtype=dtype))
                 case _:
                     model = GPT2(*load_checkpoint(place, dtype=dtype))

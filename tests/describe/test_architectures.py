@@ -61,6 +61,25 @@ def test_bert_base(described) -> None:
     assert bert["tokens"] == 512
 
 
+def test_berts_relatives(described, run) -> None:
+    """RoBERTa's word table is larger; DistilBERT has half the layers, no token types, no pooler."""
+    roberta, small = described("FacebookAI/roberta-base"), described("distilbert-base-uncased")
+    assert roberta["parameters"]["total"] == 124_645_632
+    assert roberta["parameters"]["position_embeddings"] == 514 * 768
+    assert roberta["tokens"] == 512
+    assert small["parameters"]["total"] == 66_362_880
+    assert small["parameters"]["with MLM head"] == 66_985_530
+    assert small["parameters"]["a layer"] == roberta["parameters"]["a layer"] == 7_087_872
+    assert not {"pooler", "token_type_embeddings"} & small["parameters"].keys()
+    assert "learned positions, no token types,\n" in run("distilbert-base-uncased")[1]
+    diagram = run("roberta-base", "--mermaid")[1]
+    assert "positions　2 … T+1" in diagram
+    assert "pooler" in diagram
+    diagram = run("distilbert-base-uncased", "--mermaid")[1]
+    assert "LayerNorm sa_layer_norm" in diagram
+    assert not any(word in diagram for word in ("pooler", "token types"))
+
+
 def test_the_text_of_a_bert(run) -> None:
     out = run("bert-base-uncased", "--dtype", "bfloat16")[1]
     said = [" ".join(line.split()) for line in out.splitlines()]

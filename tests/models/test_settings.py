@@ -120,7 +120,7 @@ def test_an_unknown_activation_is_answered_by_the_known_ones(architecture, name,
     [
         ("gpt2", {"model_type": "llama"}, "model_type is 'llama', but must be 'gpt2'"),
         ("llama", {"model_type": "mistral"}, "model_type is 'mistral', but must be 'llama'"),
-        ("bert", {"model_type": ["bert"]}, "model_type is ['bert'], but must be 'bert'"),
+        ("bert", {"model_type": ["bert"]}, "model_type is ['bert'], but must be one of bert,"),
         ("gpt2", {"n_embd": 10}, "n_embd 10 cannot be cut into n_head 3 heads"),
         ("bert", {"hidden_size": 10}, "10 cannot be cut into num_attention_heads 3 heads"),
         ("transformer", {"d_model": 9}, "d_model 9 cannot be cut into decoder_attention_heads 2"),
