@@ -104,7 +104,7 @@ claim(
     say("the two that share K still look elsewhere", "合用一个 K 的两个头，看的仍不一样"),
     unlike > 0.1,
 )
-_, _, dW_K, _, _ = grouped_attention_backward(dy, saved)
+_, _, dW_K, *_ = grouped_attention_backward(dy, saved)
 _, dc_attn, *_ = self_attention_backward(dy, saved_ordinary)
 of_copies = dc_attn[:, d : 2 * d].reshape(d, H_KV, G, D_H)
 claim(

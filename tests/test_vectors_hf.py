@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 
 from npgpt.files.safetensors_file import read_tensors
+from npgpt.models.llama.families import FAMILIES
 from npgpt.models.transformer.model import BIAS
 from npgpt.ops.sinusoids import sinusoids_in_halves
 from npgpt.vectors import command, models
@@ -27,7 +28,7 @@ pytestmark = [pytest.mark.hf, pytest.mark.usefixtures("hf")]
 EXAMPLE = Path(__file__).parent.parent / "examples" / "vectors_with_torch.py"
 CLASSES = {
     "gpt2": "GPT2LMHeadModel",
-    "llama": "LlamaForCausalLM",
+    **{kind: family.cls for kind, family in FAMILIES.items()},
     "bert": "BertForMaskedLM",
     "bart": "BartForConditionalGeneration",
     "marian": "MarianMTModel",
@@ -84,7 +85,7 @@ def given_to(kind: str, inputs: Arrays) -> dict[str, Any]:
 
     renamed = {"ids": "input_ids"}
     given = {renamed.get(name, name): np.atleast_2d(array) for name, array in inputs.items()}
-    if kind in ("gpt2", "llama") and "attention_mask" in given:
+    if kind in ("gpt2", *FAMILIES) and "attention_mask" in given:
         places = np.cumsum(given["attention_mask"], axis=-1) - 1
         given["position_ids"] = np.maximum(places, 0)
     return {name: torch.tensor(array.copy()) for name, array in given.items()}
@@ -124,7 +125,8 @@ def computed(architecture: Any, reference: Any, given: dict[str, Any], targets: 
 def test_transformers_agrees_and_torchs_adamw(vectors, tmp_path, case, dtype) -> None:
     """Logits where there are tokens, the loss, every gradient, every parameter after two steps."""
     kind, row = case.partition(".")[0], {**MODELS[case]}
-    architecture, entry = ARCHITECTURES[kind], entry_of(vectors, f"models/{case}")
+    page = "llama" if kind in FAMILIES else kind
+    architecture, entry = ARCHITECTURES[page], entry_of(vectors, f"models/{case}")
     inputs, targets = row.pop("inputs"), row.pop("targets").copy()
     config = architecture.CONFIG.from_dict({**models.ARCHITECTURES[kind].sizes, **row})
     want = read_tensors(vectors / entry["file"])

@@ -14,7 +14,9 @@ from typing import Any, NamedTuple
 from unittest import mock
 
 from npgpt.compare.activations import GRAD, Stations
-from npgpt.models.bert.families import FAMILIES, Family
+from npgpt.models.bert.families import FAMILIES as BERTS
+from npgpt.models.bert.families import Family
+from npgpt.models.llama.families import FAMILIES as LLAMAS
 
 
 class Attention(NamedTuple):
@@ -82,7 +84,7 @@ LLAMA_STACK = Stack(
 )
 NAMES = {
     "gpt2": Names("GPT2LMHeadModel", (GPT2_STACK,), last=("ln_f",)),
-    "llama": Names("LlamaForCausalLM", (LLAMA_STACK,), last=("norm",)),
+    **{kind: Names(LLAMAS[kind].cls, (LLAMA_STACK,), last=("norm",)) for kind in LLAMAS},
     "bart": Names("BartForConditionalGeneration", SEQ2SEQ_STACKS),
     "marian": Names(
         "MarianMTModel",
@@ -94,8 +96,8 @@ NAMES = {
 
 def names_of(model_type: str, params: Collection[str]) -> Names:
     """The class that has the same parts as a model of npgpt with these parameters."""
-    if model_type in FAMILIES:
-        return _names_of_bert(FAMILIES[model_type], params)
+    if model_type in BERTS:
+        return _names_of_bert(BERTS[model_type], params)
     if model_type == "bart" and "shared.weight" not in params:
         return NAMES["bart"]._replace(spare=("model.shared.",))  # each side has a table of its own
     return NAMES[model_type]

@@ -286,7 +286,7 @@ def _rotations(s: Subject) -> Iterator[Hypothesis]:
     def turned(how: Callable[..., np.ndarray]) -> Edit:
         def edit(_: str, array: np.ndarray, __: Stations) -> np.ndarray:
             T = array.shape[-2]
-            cos, sin = rotation(np.arange(T), s.model.config.frequencies(T))
+            cos, sin = rotation(np.arange(T), s.model.config.rotary.frequencies(T))
             cos, sin = cos.astype(array.dtype), sin.astype(array.dtype)
             return how(rope_backward(array, (cos, sin)), cos, sin)
 

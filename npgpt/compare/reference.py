@@ -19,11 +19,12 @@ from npgpt.compare.dump import Dump
 from npgpt.compare.hf_modules import Names, names_of, watched
 from npgpt.files.checkpoint import read_raw_config, shortened
 from npgpt.models import auto
-from npgpt.models.bert.families import FAMILIES
+from npgpt.models.bert.families import FAMILIES as BERTS
+from npgpt.models.llama.families import FAMILIES as LLAMAS
 
-# transformers computes a Llama's norms, angles and softmax, and makes a marian's sinusoids, in
-# float32 whatever the dtype.
-IN_FLOAT32 = ("llama", "marian")
+# transformers computes the norms, angles and softmax of Llama's kind, and makes a marian's
+# sinusoids, in float32 whatever the dtype.
+IN_FLOAT32 = (*LLAMAS, "marian")
 
 
 def hf_stations(
@@ -177,7 +178,7 @@ def _inputs_and_targets(
     if target_ids is not None:
         targets = torch.tensor(target_ids)
         return inputs | {"labels": targets[None]}, targets
-    if model_type in FAMILIES:
+    if model_type in BERTS:
         return inputs, torch.tensor(ids)
     inputs |= {"position_ids": torch.arange(len(ids))[None], "use_cache": False}
     return inputs, torch.tensor(next_token_targets(ids))
@@ -188,7 +189,7 @@ def _prepare_gradients(model: Any, model_type: str, ids: np.ndarray) -> None:
     if model_type in ("bart", "marian"):
         model.final_logits_bias.requires_grad_(True)  # a buffer there, but a term of the logits
     padding = model.config.pad_token_id
-    if model_type in FAMILIES and padding in ids:
+    if model_type in BERTS and padding in ids:
         warnings.warn(
             f"the text has the padding token, id {padding}, whose row of a table would get no "
             "gradient from the lookup in transformers; here it gets one like all others.",
@@ -215,7 +216,7 @@ def _gradients(model: Any, names: Names) -> dict[str, np.ndarray]:
         grad = (torch.zeros_like(param) if param.grad is None else param.grad).numpy()
         bare = name.removeprefix(model.base_model_prefix + ".")
         grads[GRAD + bare] = grad.T if transposed else grad
-    if (family := FAMILIES.get(model.config.model_type)) is not None:
+    if (family := BERTS.get(model.config.model_type)) is not None:
         # An untied head has a bias of its own, and the other does nothing; a tied table may be
         # listed as the head's.
         alike = {f"{family.decoder}.bias": family.bias}

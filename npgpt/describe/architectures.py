@@ -84,7 +84,7 @@ def llama(config: LlamaConfig, setting: Setting) -> list[Section]:
     title = (
         f"{setting.model}: {config.num_hidden_layers} blocks, d {config.hidden_size}, {H} heads of "
         f"{config.d_h} on {H_kv} of keys and values,\nMLP {config.intermediate_size} "
-        f"({config.hidden_act}), rotary positions ({config.rope_type}, theta "
+        f"({config.hidden_act}), rotary positions ({config.rotary.rope_type}, theta "
         f"{config.rope_theta:g}),\nvocabulary {config.vocab_size}, context "
         f"{config.max_position_embeddings}; lm_head {head}"
     )

@@ -19,11 +19,12 @@ from npgpt.files.gguf_reader import read_gguf_header
 from npgpt.files.io import expanded
 from npgpt.models.auto import find_supported, model_type
 from npgpt.models.bert.config import BERTConfig
-from npgpt.models.bert.families import FAMILIES
+from npgpt.models.bert.families import FAMILIES as BERTS
 from npgpt.models.gguf import gguf_config
 from npgpt.models.gpt2.config import PRESETS as GPT2_PRESETS
 from npgpt.models.gpt2.config import GPT2Config
 from npgpt.models.llama.config import LlamaConfig
+from npgpt.models.llama.families import FAMILIES as LLAMAS
 from npgpt.models.settings import read_config
 from npgpt.models.transformer.config import TransformerConfig
 
@@ -31,8 +32,8 @@ PROG = "npgpt.describe"
 Config = GPT2Config | LlamaConfig | BERTConfig | TransformerConfig
 CONFIGS: dict[str, type[Config]] = {
     "gpt2": GPT2Config,
-    "llama": LlamaConfig,
-    **dict.fromkeys(FAMILIES, BERTConfig),
+    **dict.fromkeys(LLAMAS, LlamaConfig),
+    **dict.fromkeys(BERTS, BERTConfig),
     **dict.fromkeys(("bart", "marian", "transformer"), TransformerConfig),
 }
 PRESETS: dict[str, Config] = {**GPT2_PRESETS, **architectures.PRESETS}

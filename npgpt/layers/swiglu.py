@@ -6,22 +6,25 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from npgpt.layers.projection import ProjectionSaved, projection_backward, projection_forward
 from npgpt.layers.stations import Station, unobserved
 from npgpt.ops.activation import ACTIVATIONS
-from npgpt.ops.project import Saved as ProjectSaved
-from npgpt.ops.project import project_backward, project_forward
+
+Maybe = np.ndarray | None
+# of x, W_gate, W_up, W_down; of b_gate, b_up, b_down
+Gradients = tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray, Maybe, Maybe, Maybe]
 
 
 class SwiGLUSaved(NamedTuple):
     """What `swiglu_backward` reads."""
 
-    gate_proj: ProjectSaved
+    gate_proj: ProjectionSaved
     activation: str
     saved_activation: Any
     gate: np.ndarray
-    up_proj: ProjectSaved
+    up_proj: ProjectionSaved
     up: np.ndarray
-    down_proj: ProjectSaved
+    down_proj: ProjectionSaved
 
 
 def swiglu_forward(
@@ -29,6 +32,9 @@ def swiglu_forward(
     W_gate: np.ndarray,
     W_up: np.ndarray,
     W_down: np.ndarray,
+    b_gate: Maybe = None,
+    b_up: Maybe = None,
+    b_down: Maybe = None,
     *,
     activation: str = "silu",
     station: Station = unobserved,
@@ -41,6 +47,7 @@ def swiglu_forward(
         x: [..., d].
         W_gate, W_up: [d, F].
         W_down: [F, d].
+        b_gate, b_up, b_down: biases of the three products, [F], [F], [d], or None.
         activation: a name in `ops.activation.ACTIVATIONS`; with "silu" this is SwiGLU.
         station: shows `gate_proj`, `act_fn`, `up_proj` and their product, `gated` [..., F].
 
@@ -48,19 +55,17 @@ def swiglu_forward(
         y [..., d], and what backward reads.
     """
     forward, _ = ACTIVATIONS[activation]
-    wide, saved_gate = project_forward(x, W_gate)  # [..., F]
+    wide, saved_gate = projection_forward(x, W_gate, b_gate)  # [..., F]
     gate, saved_activation = forward(station("gate_proj", wide))
     gate = station("act_fn", gate)
-    up, saved_up = project_forward(x, W_up)
+    up, saved_up = projection_forward(x, W_up, b_up)
     up = station("up_proj", up)
-    y, saved_down = project_forward(station("gated", gate * up), W_down)
+    y, saved_down = projection_forward(station("gated", gate * up), W_down, b_down)
     return y, SwiGLUSaved(saved_gate, activation, saved_activation, gate, saved_up, up, saved_down)
 
 
-def swiglu_backward(
-    dy: np.ndarray, saved: SwiGLUSaved, station: Station = unobserved
-) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
-    """Gradients of x, W_gate, W_up and W_down.
+def swiglu_backward(dy: np.ndarray, saved: SwiGLUSaved, station: Station = unobserved) -> Gradients:
+    """Gradients of x and of the parameters in forward's order, None for those not there.
 
     Of a product each factor gets the gradient times the other; x gets the sum of both its ways.
 
@@ -68,9 +73,11 @@ def swiglu_backward(
         dy: [..., d].
     """
     _, backward = ACTIVATIONS[saved.activation]
-    dmixed, dW_down = project_backward(dy, saved.down_proj)
+    dmixed, dW_down, db_down = projection_backward(dy, saved.down_proj)
     dmixed = station("gated", dmixed)
-    dx_up, dW_up = project_backward(station("up_proj", dmixed * saved.gate), saved.up_proj)
+    dup = station("up_proj", dmixed * saved.gate)
+    dx_up, dW_up, db_up = projection_backward(dup, saved.up_proj)
     dwide = backward(station("act_fn", dmixed * saved.up), saved.saved_activation)
-    dx_gate, dW_gate = project_backward(station("gate_proj", dwide), saved.gate_proj)
-    return dx_gate + dx_up, dW_gate, dW_up, dW_down
+    dwide = station("gate_proj", dwide)
+    dx_gate, dW_gate, db_gate = projection_backward(dwide, saved.gate_proj)
+    return dx_gate + dx_up, dW_gate, dW_up, dW_down, db_gate, db_up, db_down

@@ -18,7 +18,7 @@ from npgpt.files.foreign import check_plain_config
 from npgpt.files.gguf_reader import read_gguf_header
 from npgpt.files.hub import Files, find_model
 from npgpt.models.bert.checkpoint import load_bert
-from npgpt.models.bert.families import FAMILIES
+from npgpt.models.bert.families import FAMILIES as BERTS
 from npgpt.models.bert.model import BERT
 from npgpt.models.generation import read_generation
 from npgpt.models.gguf import load_gguf
@@ -26,6 +26,7 @@ from npgpt.models.gpt2.checkpoint import load_checkpoint
 from npgpt.models.gpt2.model import GPT2
 from npgpt.models.llama.checkpoint import load_llama
 from npgpt.models.llama.config import LlamaConfig
+from npgpt.models.llama.families import FAMILIES as LLAMAS
 from npgpt.models.llama.model import Llama
 from npgpt.models.settings import find_model_type
 from npgpt.models.transformer.checkpoint import load_transformer
@@ -34,8 +35,10 @@ from npgpt.models.transformer.model import Transformer
 # model_type -> the commands that work on it.
 MODEL_TYPES = {
     "gpt2": ("generate", "evaluate", "compare", "describe", "train", "trace", "explore"),
-    "llama": ("generate", "evaluate", "compare", "describe", "train", "trace", "explore"),
-    **dict.fromkeys(FAMILIES, ("fill_mask", "compare", "describe")),
+    **dict.fromkeys(
+        LLAMAS, ("generate", "evaluate", "compare", "describe", "train", "trace", "explore")
+    ),
+    **dict.fromkeys(BERTS, ("fill_mask", "compare", "describe")),
     "bart": ("translate", "compare", "describe"),
     "marian": ("translate", "compare", "describe"),
     "transformer": ("translate", "compare", "describe"),
@@ -47,7 +50,7 @@ def from_pretrained(
 ) -> Any:
     """The model in a folder, in `weights/NAME`, on the hub, or in a `.gguf` file.
 
-    A `GPT2`, `Llama`, `BERT` (also roberta and distilbert) or (bart, marian) `Transformer`, by the
+    A `GPT2`, `Llama`, `BERT`, a relative of these, or (bart, marian) a `Transformer`, by the
     `model_type` of its config.json or the architecture that the file names. Raises as
     `load_checkpoint`, `npgpt.models.gguf.load_gguf` and `npgpt.files.checkpoint.of_one_save` do.
     """
@@ -60,11 +63,11 @@ def from_pretrained(
     else:
         with of_one_save(place):
             match model_type(place):
-                case "llama":
+                case kind if kind in LLAMAS:
                     model = Llama(*load_llama(place, dtype=dtype))
                 case "bart" | "marian" | "transformer":
                     model = Transformer(*load_transformer(place, dtype=dtype))
-                case kind if kind in FAMILIES:
+                case kind if kind in BERTS:
                     model = BERT(*load_bert(place, dtype=dtype))
                 case _:
                     model = GPT2(*load_checkpoint(place, dtype=dtype))

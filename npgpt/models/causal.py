@@ -33,8 +33,12 @@ class CausalLM(Model):
 
     TABLE: str  # the name of the token table [V, d]
 
+    def _mask(self, T: int, S: int, attention_mask: np.ndarray | None) -> Any:
+        """Who may look at whom, as the trunk wants it."""
+        return attention_mask_for(T, S, attention_mask)
+
     def _trunk(
-        self, ids: np.ndarray, positions: np.ndarray, mask: np.ndarray, run: Pass
+        self, ids: np.ndarray, positions: np.ndarray, mask: Any, run: Pass
     ) -> tuple[np.ndarray, Any]:
         """From ids [..., T] to the residual stream after the last norm [..., T, d].
 
@@ -157,7 +161,7 @@ class CausalLM(Model):
         if attention_mask is not None:
             attention_mask = check_mask(attention_mask, (*ids.shape[:-1], past + T))
         positions = new_positions(past, T, attention_mask)
-        x, saved = self._trunk(ids, positions, attention_mask_for(T, past + T, attention_mask), run)
+        x, saved = self._trunk(ids, positions, self._mask(T, past + T, attention_mask), run)
         if run.kv is not None:
             run.kv.advance(T)
         return x, saved

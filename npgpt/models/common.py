@@ -77,6 +77,19 @@ def put(grads: Params, *names: str, of: Iterable[np.ndarray]) -> None:
     grads |= zip(keys, arrays, strict=True)
 
 
+def those_of(params: Params, part: str, names: Iterable[str]) -> list[Any]:
+    """The parameters of a part by their names in it; None for those that this model has not."""
+    return [params.get(f"{part}.{name}") for name in names]
+
+
+def put_those_of(
+    grads: Params, part: str, names: Iterable[str], of: Iterable[np.ndarray | None]
+) -> None:
+    """Put the gradients of a part's parameters under their names, as far as they are there."""
+    both = zip(names, of, strict=True)
+    grads |= {f"{part}.{name}": grad for name, grad in both if grad is not None}
+
+
 class Model:
     """A configuration and its parameters.
 

@@ -195,7 +195,11 @@ def _scaling(header: Header, settings: Mapping[str, Any]) -> dict[str, Any] | No
         return None
     if ROPE_FREQS in header.tensors:
         raise ValueError(f"{header.path}: has {ROPE_FREQS!r} and another rotary scaling.")
-    return {"type": scaling, "factor": factor}
+    if scaling == "longrope":
+        raise ValueError(f"{header.path}: its factors for longrope are not read; load the folder.")
+    original = settings.get("rope.scaling.original_context_length")
+    found = {"type": scaling, "factor": factor}
+    return found if original is None else {**found, "original_max_position_embeddings": original}
 
 
 def _llama_config(header: Header) -> LlamaConfig:

@@ -26,7 +26,7 @@ from npgpt.ops.activation import ACTIVATIONS
 Activation = Annotated[str, one_of(*ACTIVATIONS)]
 # transformers' classes, which name the architecture where there is no model_type.
 CLASSES = re.compile(
-    "(GPT2|Llama|Bert|Roberta|XLMRoberta|Camembert|DistilBert|Bart|Marian)"
+    "(GPT2|Llama|Mistral|Qwen2|Qwen3|Bert|Roberta|XLMRoberta|Camembert|DistilBert|Bart|Marian)"
     "(?=Model|LMHead|DoubleHeads|MTModel|For)"
 )
 DASHED = {"xlmroberta": "xlm-roberta"}  # where a class's name is not quite the model_type

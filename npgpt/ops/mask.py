@@ -5,18 +5,22 @@ from __future__ import annotations
 import numpy as np
 
 
-def causal_mask(T: int, S: int) -> np.ndarray:
+def causal_mask(T: int, S: int, window: int | None = None) -> np.ndarray:
     """Each query sees the keys up to its own position. Article 7.5.
 
         mask[i, j] = j <= i + S - T, so it depends on j - i only
 
     Counted from the bottom-right corner, because the T queries are the last T of the S positions: T
-    = S in training and prefill, T = 1 in decoding.
+    = S in training and prefill, T = 1 in decoding. With a `window` it sees no more than so many
+    keys, itself included.
 
     Returns:
         bool [T, S], read-only; T + S bytes of memory, as all its rows are cut from one.
     """
-    seen = np.arange(-T, S) <= S - T  # of every j - i
+    distance = np.arange(-T, S) - (S - T)  # of every j - i
+    seen = distance <= 0
+    if window is not None:
+        seen &= distance > -window
     return np.lib.stride_tricks.sliding_window_view(seen, S)[:0:-1]  # row i: j - i = -i, 1 - i, …
 
 
@@ -32,16 +36,19 @@ def padding_mask(attention_mask: np.ndarray) -> np.ndarray:
     return (attention_mask != 0)[..., None, None, :]
 
 
-def attention_mask_for(T: int, S: int, attention_mask: np.ndarray | None = None) -> np.ndarray:
+def attention_mask_for(
+    T: int, S: int, attention_mask: np.ndarray | None = None, window: int | None = None
+) -> np.ndarray:
     """Causal, and without the padding if there is any.
 
     Args:
         attention_mask: None or [..., S].
+        window: how many keys a query sees at most, padding among them; None: all before it.
 
     Returns:
         bool [T, S], or [..., 1, T, S] with padding.
     """
-    causal = causal_mask(T, S)
+    causal = causal_mask(T, S, window)
     return causal if attention_mask is None else causal & padding_mask(attention_mask)
 
 

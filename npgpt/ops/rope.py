@@ -5,9 +5,9 @@ the angle (n - m) θ: their product knows the distance and nothing else. d_h / 2
 turn, each with its own frequency; pair i is made of the coordinates i and i + d_h / 2, as Hugging
 Face lays them out.
 
-The four ways to choose the frequencies (`*_frequencies`, float64 [d_h/2]) are Hugging Face's
-`rope_type` "default", "linear", "dynamic" and "llama3". Leaves out yarn, longrope, and turning
-a part of a head.
+The ways to choose the frequencies (`*_frequencies`, float64 [d_h/2]) are Hugging Face's
+`rope_type` "default", "linear", "dynamic", "llama3" and "yarn". Leaves out turning a part of a
+head.
 """
 
 from __future__ import annotations
@@ -112,3 +112,49 @@ def llama3_frequencies(
     turns = original_max_position_embeddings * frequencies / (2 * math.pi)
     kept = np.clip((turns - low_freq_factor) / (high_freq_factor - low_freq_factor), 0, 1)
     return kept * frequencies + (1 - kept) * frequencies / factor
+
+
+def yarn_frequencies(
+    d_h: int,
+    theta: float,
+    factor: float,
+    original_max_position_embeddings: float,
+    beta_fast: float = 32.0,
+    beta_slow: float = 1.0,
+    *,
+    truncate: bool = True,
+) -> np.ndarray:
+    """YaRN: as `llama3_frequencies`, but blended by a pair's place among the others.
+
+    A pair is fast if it makes more than `beta_fast` full turns within the original context, slow if
+    fewer than `beta_slow`; `truncate` widens what lies between to whole pairs. Peng et al. 2023.
+    """
+    frequencies = default_frequencies(d_h, theta)
+
+    def pair_of(turns: float) -> float:
+        longest = original_max_position_embeddings / (2 * math.pi * turns)
+        return d_h * math.log(longest) / (2 * math.log(theta))
+
+    first, last = pair_of(beta_fast), pair_of(beta_slow)
+    if truncate:
+        first, last = math.floor(first), math.ceil(last)
+    first, last = max(first, 0), min(last, d_h - 1)
+    last += 0.001 * (first == last)  # so that it can be divided by
+    kept = 1 - np.clip((np.arange(d_h // 2) - first) / (last - first), 0, 1)
+    return kept * frequencies + (1 - kept) * frequencies / factor
+
+
+def yarn_attention_factor(
+    factor: float, mscale: float | None = None, mscale_all_dim: float | None = None
+) -> float:
+    """What YaRN multiplies queries and keys by, for a text `factor` times as long.
+
+    0.1 mscale ln(factor) + 1,      divided by the same with mscale_all_dim if there are both
+    """
+
+    def sharper(scale: float) -> float:
+        return 0.1 * scale * math.log(factor) + 1 if factor > 1 else 1.0
+
+    if mscale and mscale_all_dim:
+        return sharper(mscale) / sharper(mscale_all_dim)
+    return sharper(1.0)

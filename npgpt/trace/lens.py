@@ -104,7 +104,7 @@ def _llama_view(model: Llama) -> LensView:
         )[0],
         norm_with_fixed_scale=_rms_norm_with_fixed_scale,
         neurons=_llama_neurons,
-        frequencies=config.frequencies,
+        frequencies=config.rotary.frequencies,
     )
 
 
@@ -133,7 +133,7 @@ def _llama_neurons(saved: LlamaSaved, layer: int) -> Neurons:
     x W_up is called value because "up" already says what a neuron does to tokens.
     """
     mlp = saved.blocks[layer].mlp
-    product, W_down = mlp.down_proj
+    product, W_down, _ = mlp.down_proj
     factors = {"gate": mlp.gate, "value": mlp.up}
     return Neurons(product, W_down, strength=np.abs(product), factors=factors)
 

@@ -26,6 +26,7 @@ from npgpt.models.gpt2.config import GPT2Config, param_shapes
 from npgpt.models.gpt2.model import GPT2
 from npgpt.models.llama.config import LlamaConfig
 from npgpt.models.llama.config import param_shapes as llama_shapes
+from npgpt.models.llama.families import FAMILIES
 from npgpt.models.llama.model import Llama
 from npgpt.train.optim import Moments, is_hidden
 from npgpt.train.options import Settings, check_ranges, check_together
@@ -108,7 +109,7 @@ def _check_types(table: Mapping[str, Any], types: Mapping[str, Any], where: str)
 
 def _empty_model(raw: dict[str, Any], where: str) -> tuple[GPT2 | Llama, Shapes]:
     """A model of this configuration without parameters, and their shapes."""
-    if raw.get("model_type") == "llama":
+    if raw.get("model_type") in FAMILIES:
         llama = LlamaConfig.from_dict(raw, where)
         return Llama(llama, {}), llama_shapes(llama)
     config = GPT2Config.from_dict(raw, where)

@@ -141,13 +141,15 @@ def _arguments(values: Mapping[str, Any], pairwise: bool) -> dict[str, Any]:
 
 
 def _gradients(parameters: Mapping[str, inspect.Parameter], inputs: Arrays, grads: Any) -> Arrays:
-    """Those of the floats among the positional arguments."""
+    """Those of the floats among the positional arguments; some may be left out, and have none."""
     names = [
         f"d{key}"
         for key, parameter in parameters.items()
-        if parameter.kind is parameter.POSITIONAL_OR_KEYWORD and inputs[key].dtype.kind == "f"
+        if parameter.kind is parameter.POSITIONAL_OR_KEYWORD
+        and (key not in inputs or inputs[key].dtype.kind == "f")
     ]
-    return dict(zip(names, grads if isinstance(grads, tuple) else (grads,), strict=True))
+    found = zip(names, grads if isinstance(grads, tuple) else (grads,), strict=True)
+    return {name: grad for name, grad in found if grad is not None}
 
 
 def _keep_in(arrays: Arrays, prefix: str) -> Callable[[str, np.ndarray], np.ndarray]:

@@ -235,11 +235,25 @@ LAYERS: dict[str, Cases] = {
             divisor=2.0,
             mask=causal_mask(3, 3),
         ),
+        "biases_and_norms_in_a_window": case(
+            **GROUPED,
+            W_k=(5, 8),
+            W_v=(5, 8),
+            **case(b_q=(16,), b_k=(8,), b_v=(8,), b_o=(5,), g_q=(4,), g_k=(4,), eps=0.1),
+            n_head=4,
+            n_kv_head=2,
+            divisor=2.0,
+            mask=causal_mask(3, 3, window=2),
+        ),
     },
     "feed_forward": {
         name: case(x=(2, 3, 5), **FFN, activation=name) for name in ("gelu_new", "gelu", "relu")
     },
     "swiglu": {
-        "batch": case(x=(2, 3, 5), W_gate=(5, 7), W_up=(5, 7), W_down=(7, 5), activation="silu")
+        "batch": case(x=(2, 3, 5), W_gate=(5, 7), W_up=(5, 7), W_down=(7, 5), activation="silu"),
+        "biases": case(
+            **case(x=(2, 3, 5), W_gate=(5, 7), W_up=(5, 7), W_down=(7, 5)),
+            **case(b_gate=(7,), b_up=(7,), b_down=(5,), activation="silu"),
+        ),
     },
 }

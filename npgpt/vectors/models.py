@@ -17,6 +17,7 @@ from npgpt.models.bert.model import BERT
 from npgpt.models.gpt2 import config as gpt2
 from npgpt.models.gpt2.model import GPT2
 from npgpt.models.llama import config as llama
+from npgpt.models.llama.families import FAMILIES
 from npgpt.models.llama.model import Llama
 from npgpt.models.transformer import config as transformer
 from npgpt.models.transformer.model import BIAS, Transformer
@@ -35,6 +36,21 @@ class Architecture(NamedTuple):
     sizes: dict[str, Any]
 
 
+LLAMA = Architecture(
+    Llama,
+    llama.LlamaConfig,
+    llama.init_params,
+    case(
+        vocab_size=13,
+        hidden_size=8,
+        intermediate_size=10,
+        num_hidden_layers=2,
+        num_attention_heads=4,
+        num_key_value_heads=2,
+        head_dim=4,
+        max_position_embeddings=9,
+    ),
+)
 ARCHITECTURES = {
     "gpt2": Architecture(
         GPT2,
@@ -51,21 +67,7 @@ ARCHITECTURES = {
             eos_token_id=None,
         ),
     ),
-    "llama": Architecture(
-        Llama,
-        llama.LlamaConfig,
-        llama.init_params,
-        case(
-            vocab_size=13,
-            hidden_size=8,
-            intermediate_size=10,
-            num_hidden_layers=2,
-            num_attention_heads=4,
-            num_key_value_heads=2,
-            head_dim=4,
-            max_position_embeddings=9,
-        ),
-    ),
+    **dict.fromkeys(FAMILIES, LLAMA),
     "bert": Architecture(
         BERT,
         bert.BERTConfig,
@@ -140,6 +142,13 @@ MODELS: dict[str, dict[str, Any]] = {
             original_max_position_embeddings=8,
         ),
     ),
+    "mistral.window": case(**LEFT_PADDED, model_type="mistral", sliding_window=2),
+    "qwen2.biases": case(
+        **CAUSAL,
+        model_type="qwen2",
+        rope_scaling=case(rope_type="yarn", factor=4.0, original_max_position_embeddings=8),
+    ),
+    "qwen3.norms": case(**CAUSAL, model_type="qwen3", rms_norm_eps=0.1),
     "bert.one_text": case(inputs=case(ids=IDS), targets=np.array([-100, 7, -100, -100, 1])),
     "bert.padded": case(
         inputs=case(

@@ -1,4 +1,4 @@
-"""Random Llamas of transformers, and what is computed of them."""
+"""Random Llamas and relatives of transformers, and what is computed of them."""
 
 from __future__ import annotations
 
@@ -66,19 +66,20 @@ def in_float64() -> Iterator[None]:
     import safetensors.torch  # noqa: F401  # its table of dtypes must not be made in here
     import torch
 
-    with mock.patch.multiple(torch, float=torch.float64, float32=torch.float64):
+    longer = mock.patch.object(torch.Tensor, "float", torch.Tensor.double)
+    with longer, mock.patch.multiple(torch, float=torch.float64, float32=torch.float64):
         yield
 
 
 def reference_model(options: dict[str, Any], seed: int, dtype: str = "float64") -> Any:
-    """A random LlamaForCausalLM with the scales of a trained one: gains off their 1."""
+    """A random model with the scales of a trained one: gains off their 1, biases off their 0."""
     import torch
-    from transformers import LlamaConfig, LlamaForCausalLM
+    from transformers import AutoConfig, AutoModelForCausalLM
 
     torch.manual_seed(seed)
-    special = {**NO_MARKS, "pad_token_id": None, **options}
-    config = LlamaConfig(**special, attn_implementation="eager")
-    model = LlamaForCausalLM(config).double().eval()
+    special = {"model_type": "llama", **NO_MARKS, "pad_token_id": None, **options}
+    config = AutoConfig.for_model(**special)
+    model = AutoModelForCausalLM.from_config(config, attn_implementation="eager").double().eval()
     for param in model.parameters():
         if param.ndim == 1:
             param.data += 0.3 * torch.randn_like(param)

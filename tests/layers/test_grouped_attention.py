@@ -39,6 +39,20 @@ def test_gradients(rng, flash, lead) -> None:
     )
 
 
+@pytest.mark.parametrize("given", [(True, True), (True, False), (False, True)])
+def test_gradients_of_biases_and_norms(rng, given) -> None:
+    biases = [(H * D_H,), (H_KV * D_H,), (H_KV * D_H,), (D,)]
+    shapes = [*(biases if given[0] else []), *([(D_H,), (D_H,)] if given[1] else [])]
+    more = [rng.standard_normal(shape) for shape in shapes]
+    inputs = (*random_inputs(rng), *more)
+
+    def forward(*arrays, **options):
+        head, tail = arrays[:5], arrays[5:]
+        return grouped_attention_forward(*head, *([] if given[0] else [None] * 4), *tail, **options)
+
+    check_gradients(forward, grouped_attention_backward, inputs, rng, **settings(eps=0.1))
+
+
 @pytest.mark.parametrize("flash", [False, True])
 def test_naive_loop_over_heads(rng, flash) -> None:
     x, W_q, W_k, W_v, W_o = random_inputs(rng)

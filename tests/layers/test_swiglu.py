@@ -28,3 +28,9 @@ def test_gradients(activation: str, rng: np.random.Generator) -> None:
     shapes = [(2, 3, 4), (4, 6), (4, 6), (6, 4)]
     inputs = tuple(rng.standard_normal(shape) for shape in shapes)
     check_gradients(swiglu_forward, swiglu_backward, inputs, rng, activation=activation)
+
+
+def test_gradients_of_biases(rng: np.random.Generator) -> None:
+    shapes = [(2, 3, 4), (4, 6), (4, 6), (6, 4), (6,), (6,), (4,)]
+    inputs = tuple(rng.standard_normal(shape) for shape in shapes)
+    check_gradients(swiglu_forward, swiglu_backward, inputs, rng)

@@ -33,14 +33,19 @@ def test_a_table_smaller_than_vocab_size_is_trusted_with_a_warning(saved) -> Non
         assert npgpt.from_pretrained(change(saved, vocab_size=30)).config.vocab_size == 19
 
 
-BIAS = "layers.1.self_attn.q_proj.bias"
+BIAS, NORM = "layers.1.self_attn.q_proj.bias", "layers.0.self_attn.k_norm.weight"
 
 
 @pytest.mark.parametrize(
     ("tensors", "settings", "sentence"),
     [
-        ({f"model.{BIAS}": np.zeros(24)}, {}, f"has '{BIAS}', but npgpt's Llama has no biases."),
-        ({}, {"attention_bias": True}, "attention_bias is set"),
+        (
+            {f"model.{BIAS}": np.zeros(24)},
+            {},
+            f"has '{BIAS}', but config.json asks for no such bias",
+        ),
+        ({f"model.{NORM}": np.zeros(4)}, {}, f"has '{NORM}', but .* norm, which a qwen3 has"),
+        ({}, {"attention_bias": True}, f"lacks .*{BIAS[9:]}"),
         ({}, {"model_type": "mamba"}, "model_type is 'mamba', but npgpt knows gpt2, llama"),
     ],
 )

@@ -37,7 +37,7 @@ def test_rotary_settings_of_old_and_new_files(raw) -> None:
 
 def test_without_any_rotary_setting() -> None:
     config = tiny_llama_config()
-    assert (config.rope_theta, config.rope_type) == (10000.0, "default")
+    assert (config.rope_theta, config.rotary.rope_type) == (10000.0, "default")
     assert config.to_dict()["rope_parameters"] == {"rope_type": "default", "rope_theta": 10000.0}
 
 
@@ -60,8 +60,16 @@ def test_left_out_sizes_follow_from_the_others() -> None:
         ({"head_dim": None, "hidden_size": 20}, "hidden_size 20 cannot be cut into"),
         ({"head_dim": 5}, "a head is 5 wide, but rotary positions turn pairs"),
         ({"rope_scaling": 3}, "rotary settings are 3"),
-        ({"rope_scaling": {"rope_type": "yarn", "factor": 2}}, "rope_type 'yarn' is not offered"),
-        ({"rope_scaling": {"type": "longrope"}}, "'longrope' .* default, linear, dynamic, llama3"),
+        ({"rope_scaling": {"type": "su"}}, "'su' is not offered; .* default, linear, dynamic, lla"),
+        ({"rope_scaling": {"type": "yarn"}}, "'yarn' needs factor, a number > 0, but it is None"),
+        (
+            {"rope_scaling": {"type": "yarn", "factor": 2, "beta_fast": -1}},
+            "'yarn' needs beta_fast, a number > 0, but it is -1",
+        ),
+        (
+            {"rope_scaling": {"type": "longrope", "short_factor": [1.0, 2.0], "long_factor": [1]}},
+            r"'longrope' needs long_factor, a list of 2 numbers > 0, .* but it is \[1\]",
+        ),
         ({"rope_scaling": {"type": "linear"}}, "'linear' needs factor, a number > 0, .* None"),
         ({"rope_scaling": {**LLAMA3, "high_freq_factor": 1.0}}, "low_freq_factor must be below"),
         ({"rope_parameters": {"partial_rotary_factor": 0.5}}, "partial_rotary_factor is set"),
@@ -80,8 +88,8 @@ def test_refused_in_one_sentence(changes, sentence) -> None:
 def test_llama_3_1_keeps_fast_pairs_and_slows_the_slow_ones() -> None:
     """Pair i of 64 makes 8192 θ_i / 2π turns within the context: above 4 fast, below 1 slow."""
     sizes = {"head_dim": 128, "rope_theta": 5e5, "max_position_embeddings": 131072}
-    plain = tiny_llama_config(**sizes).frequencies(1)
-    slowed = plain / tiny_llama_config(**sizes, rope_scaling=LLAMA3).frequencies(1)
+    plain = tiny_llama_config(**sizes).rotary.frequencies(1)
+    slowed = plain / tiny_llama_config(**sizes, rope_scaling=LLAMA3).rotary.frequencies(1)
     turns = 8192 * plain / (2 * math.pi)
     np.testing.assert_allclose(plain, [5e5 ** (-i / 64) for i in range(64)], rtol=1e-13)
     np.testing.assert_allclose(slowed[turns > 4], 1, rtol=1e-13)
@@ -92,10 +100,10 @@ def test_llama_3_1_keeps_fast_pairs_and_slows_the_slow_ones() -> None:
 
 
 def test_linear_and_dynamic() -> None:
-    plain = tiny_llama_config().frequencies(11)
-    linear = tiny_llama_config(rope_scaling={"type": "linear", "factor": 4}).frequencies(11)
+    plain = tiny_llama_config().rotary.frequencies(11)
+    linear = tiny_llama_config(rope_scaling={"type": "linear", "factor": 4}).rotary.frequencies(11)
     np.testing.assert_allclose(linear, plain / 4)
     dynamic = tiny_llama_config(rope_scaling={"type": "dynamic", "factor": 3})
-    np.testing.assert_array_equal(dynamic.frequencies(11), plain)
-    longer = dynamic.frequencies(22)  # 3 · 22 / 11 - 2 = 4
+    np.testing.assert_array_equal(dynamic.rotary.frequencies(11), plain)
+    longer = dynamic.rotary.frequencies(22)  # 3 · 22 / 11 - 2 = 4
     np.testing.assert_allclose(plain / longer, [1, 4], rtol=1e-13)

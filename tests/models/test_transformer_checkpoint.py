@@ -112,7 +112,10 @@ def test_generation_config_overrules_config(tmp_path) -> None:
 def test_other_models_are_refused_with_the_names_of_those_that_load(tmp_path, model_type) -> None:
     save(tmp_path)
     text = refusal(change(tmp_path, model_type=model_type))
-    assert f"model_type is {model_type!r}, but npgpt knows gpt2, llama, bert, bart, marian" in text
+    assert (
+        f"model_type is {model_type!r}, but npgpt knows gpt2, llama, mistral, qwen2, qwen3, bert"
+        in text
+    )
     assert "has neither a model_type, nor arch" in refusal(change(tmp_path, model_type=None))
 
 

@@ -74,3 +74,13 @@ def test_what_is_hidden_cannot_spoil_anything() -> None:
     y, saved = mask_forward(bad, np.array([[True, False, False]]))
     assert y.tolist() == [[1, -np.inf, -np.inf]]
     assert mask_backward(bad, saved).tolist() == [[1, 0, 0]]
+
+
+@pytest.mark.parametrize("window", [1, 2, 4, 9])
+def test_a_window_hides_what_is_further_back(window) -> None:
+    mask = causal_mask(3, 5, window)
+    want = [[i + 2 - window < j <= i + 2 for j in range(5)] for i in range(3)]
+    np.testing.assert_array_equal(mask, want)
+    assert mask.strides == causal_mask(3, 5).strides  # cut from one row
+    real = np.array([0, 1, 1, 1, 1])
+    np.testing.assert_array_equal(attention_mask_for(3, 5, real, window)[0], mask & (real == 1))

@@ -1,4 +1,4 @@
-"""Loads and saves a Llama's checkpoint."""
+"""Loads and saves the checkpoint of a Llama or a relative."""
 
 from __future__ import annotations
 
@@ -24,7 +24,10 @@ LAYOUT = Layout(
     matrices=r"layers\..*proj\.weight",
     blocks={"layers": "num_hidden_layers"},
     buffers=("rotary_emb.inv_freq",),  # angles, which follow from the configuration
-    refused={".bias": "npgpt's Llama has no biases"},
+    refused={
+        ".bias": "config.json asks for no such bias (attention_bias, mlp_bias, model_type)",
+        "_norm.weight": "config.json asks for no such norm, which a qwen3 has (model_type)",
+    },
     hints={HEAD: f", but tie_word_embeddings is not set; set it to true if the head is {TABLE}"},
 )
 
@@ -32,7 +35,7 @@ LAYOUT = Layout(
 def load_llama(
     folder: str | os.PathLike[str], *, dtype: DTypeLike = np.float32
 ) -> tuple[LlamaConfig, dict[str, np.ndarray]]:
-    """Read `config.json` and `model.safetensors` (or its shards) of a Llama.
+    """Read `config.json` and `model.safetensors` (or its shards) of a Llama or a relative.
 
     Returns the configuration, and the parameters under the names and shapes of `param_shapes`, in
     `dtype`; the token table may have more rows than `vocab_size`: padding. Raises and warns as
@@ -54,7 +57,7 @@ def save_llama(
     params: Mapping[str, np.ndarray],
     **options: Any,
 ) -> None:
-    """Write `config.json` and `model.safetensors` as transformers' LlamaForCausalLM reads them.
+    """Write `config.json` and `model.safetensors` as transformers' class reads them.
 
     Raises ValueError for parameters that do not fit the configuration, and what
     `npgpt.files.checkpoint.write_checkpoint` raises, which takes the `options`.

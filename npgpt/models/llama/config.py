@@ -1,19 +1,31 @@
-"""Llama's sizes and options (config.json), and the parameters that follow from them.
+"""Sizes and options of Llama and its relatives (config.json), and the parameters they make.
 
 Field names are those of Hugging Face's `config.json`. `hidden_size` is the article's d,
 `num_attention_heads` H, `num_key_value_heads` H_kv, `head_dim` d_h, `num_hidden_layers` L,
-`vocab_size` V, `intermediate_size` F. Leaves out biases and the rotary types yarn and longrope.
+`vocab_size` V, `intermediate_size` F. Who the relatives are is in `families.py`, the rotary
+settings are in `rotary.py`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
-from typing import Any
+from dataclasses import dataclass, field, fields
+from typing import Annotated, Any
 
 import numpy as np
 
-from npgpt.files.kinds import Blocks, Ids, NonNegative, Positive, Probability, Size, is_number
+from npgpt.files.kinds import (
+    Blocks,
+    Count,
+    Ids,
+    NonNegative,
+    Positive,
+    Probability,
+    Size,
+    one_of,
+)
+from npgpt.models.llama.families import FAMILIES, Family
+from npgpt.models.llama.rotary import Rotary, read_rotary
 from npgpt.models.settings import (
     Activation,
     Keys,
@@ -23,23 +35,9 @@ from npgpt.models.settings import (
     naming,
     read_settings,
 )
-from npgpt.ops import rope
 
-# rope_type -> the numbers it needs besides rope_theta
-ROPE_TYPES = {
-    "default": (),
-    "linear": ("factor",),
-    "dynamic": ("factor",),
-    "llama3": (
-        "factor",
-        "low_freq_factor",
-        "high_freq_factor",
-        "original_max_position_embeddings",
-    ),
-}
 KEYS = Keys(
     fixed={
-        **dict.fromkeys(("attention_bias", "mlp_bias"), (False, "npgpt's Llama has no biases")),
         "add_cross_attention": (False, "npgpt's Llama has none"),
         "is_causal": (True, "npgpt's Llama looks back only"),
         "is_encoder_decoder": (False, "npgpt's Llama is one stack"),
@@ -49,16 +47,19 @@ KEYS = Keys(
         "is_decoder",
         "is_llama_config",
         "max_sequence_length",
+        "original_max_position_embeddings",  # obeyed by `read_rotary`
         "pretraining_tp",  # products in slices: the same but for rounding
         "tie_encoder_decoder",
     ),
 )
+FULL, SLIDING = "full_attention", "sliding_attention"
 
 
 @dataclass(frozen=True)
 class LlamaConfig:
-    """What `config.json` says of a Llama; the defaults are those of Hugging Face."""
+    """What `config.json` says; the defaults are those of Hugging Face for a Llama."""
 
+    model_type: Annotated[str, one_of(*FAMILIES)] = "llama"
     vocab_size: Size = 32000
     hidden_size: Size = 4096
     intermediate_size: Size = 11008
@@ -71,6 +72,12 @@ class LlamaConfig:
     rms_norm_eps: NonNegative = 1e-6
     rope_theta: Positive = 10000.0
     rope_scaling: Mapping[str, Any] | None = None  # None: rope_type "default"
+    attention_bias: bool = False  # q, k, v and o
+    mlp_bias: bool = False
+    sliding_window: Size | None = None  # how many keys a query sees at most; None: all before it
+    use_sliding_window: bool = False  # of Qwen, which has windows only …
+    max_window_layers: Count = 28  # … from this block on, …
+    layer_types: list[str] | None = None  # … or as is said here of each block
     tie_word_embeddings: bool = False
     initializer_range: float = 0.02
     attention_dropout: Probability = 0.0
@@ -79,33 +86,51 @@ class LlamaConfig:
     other: Mapping[str, Any] = field(default_factory=dict)  # the rest, written back on saving
 
     def __post_init__(self) -> None:
-        """Raises ValueError for what no Llama can be."""
+        """Raises ValueError for what no model of this family can be."""
         check_config(self)
-        if self.rope_scaling is not None:
-            _check_rotary(self.rope_scaling)
+        defaults = {setting.name: setting.default for setting in fields(self)}
+        for name in self.family.unread:
+            if getattr(self, name) != defaults[name]:
+                raise ValueError(f"{name} is set, but a {self.model_type} has none.")
         self._check_heads()
+        self.rotary.check()
+        self._check_windows()
 
     @classmethod
     def from_dict(cls, raw: Mapping[str, Any], where: str = "config.json") -> LlamaConfig:
         """Read and check a parsed `config.json`; `where` names the file in errors.
 
-        The rotary settings may stand in `rope_theta` and `rope_scaling` or, as transformers 5
-        writes them, together in `rope_parameters`. Raises ValueError, one sentence, for a model
-        that is not a Llama, sizes that do not fit, biases, and rotary types that are left out.
+        Raises ValueError, one sentence, for a model that is none of `FAMILIES`, sizes that do not
+        fit, and rotary types that are left out.
         """
-        rotary = raw.get("rope_scaling") or raw.get("rope_parameters")
-        given = {name: raw[name] for name in raw if name != "rope_parameters"}
-        if rotary is not None:
-            given |= _rotary(rotary, where)
-        settings = read_settings(cls, given, where, model_type="llama", keys=KEYS)
+        model_type = raw.get("model_type", "llama")
+        if model_type not in list(FAMILIES):  # a list takes any JSON value
+            raise ValueError(
+                f"{where}: model_type is {model_type!r:.60}, but must be one of "
+                f"{', '.join(FAMILIES)}."
+            )
+        family = FAMILIES[model_type]
+        unread = {name: raw[name] for name in raw if name in family.unread}
+        given = {**family.defaults, **raw, **read_rotary(raw, where)}
+        given = {name: given[name] for name in given if name not in {*unread, "rope_parameters"}}
+        settings = read_settings(cls, given, where, model_type=model_type, keys=KEYS)
+        settings["other"] |= unread
         with naming(where):
             return cls(**settings)
 
     def to_dict(self) -> dict[str, Any]:
         """The content of `config.json`; rotary settings as both transformers 4 and 5 read them."""
-        raw = as_raw(self, architectures=["LlamaForCausalLM"], model_type="llama")
+        raw = as_raw(self, architectures=[self.family.cls])
+        for name in self.family.unread:
+            del raw[name]
+        raw |= {name: self.other[name] for name in self.family.unread if name in self.other}
         scaling = self.rope_scaling or {"rope_type": "default"}
         return {**raw, "rope_parameters": {"rope_theta": self.rope_theta, **scaling}}
+
+    @property
+    def family(self) -> Family:
+        """What a model of this kind has."""
+        return FAMILIES[self.model_type]
 
     @property
     def n_kv_head(self) -> int:
@@ -118,67 +143,43 @@ class LlamaConfig:
         return self.head_dim or self.hidden_size // self.num_attention_heads
 
     @property
-    def rope_type(self) -> str:
-        """A key of `ROPE_TYPES`."""
-        return self.rope_scaling["rope_type"] if self.rope_scaling else "default"
+    def rotary(self) -> Rotary:
+        """How heads turn."""
+        positions, scaling = self.max_position_embeddings, self.rope_scaling or {}
+        return Rotary(self.d_h, self.rope_theta, positions, scaling)
 
-    def frequencies(self, length: int) -> np.ndarray:
-        """The angle of each pair from one position to the next [d_h/2], in a text so long."""
-        d_h, theta, scaling = self.d_h, self.rope_theta, self.rope_scaling or {}
-        numbers = {name: scaling[name] for name in ROPE_TYPES[self.rope_type]}
-        if self.rope_type == "linear":
-            return rope.linear_frequencies(d_h, theta, **numbers)
-        if self.rope_type == "dynamic":
-            positions = self.max_position_embeddings
-            return rope.dynamic_frequencies(
-                d_h, theta, max_position_embeddings=positions, length=length, **numbers
+    @property
+    def windows(self) -> list[int | None]:
+        """How many keys a query sees at most, in each block; None: all before it."""
+        blocks, types = range(self.num_hidden_layers), self.layer_types
+        if "use_sliding_window" in self.family.unread:
+            return [self.sliding_window for _ in blocks]
+        if types is None:
+            types = [SLIDING if n >= self.max_window_layers else FULL for n in blocks]
+        window = self.sliding_window if self.use_sliding_window else None
+        return [window if kind == SLIDING else None for kind in types]
+
+    def _check_windows(self) -> None:
+        if (types := self.layer_types) is None:
+            return
+        if len(types) != self.num_hidden_layers or {*types} - {FULL, SLIDING}:
+            raise ValueError(
+                f"layer_types must name {FULL} or {SLIDING} for each of {self.num_hidden_layers} "
+                f"blocks, but is {types!r:.80}."
             )
-        if self.rope_type == "llama3":
-            return rope.llama3_frequencies(d_h, theta, **numbers)
-        return rope.default_frequencies(d_h, theta)
+        if SLIDING in types and not (self.use_sliding_window and self.sliding_window):
+            raise ValueError(
+                f"layer_types has {SLIDING}, but use_sliding_window or sliding_window is not set."
+            )
 
     def _check_heads(self) -> None:
         if self.head_dim is None:
             check_heads(self, "hidden_size", "num_attention_heads")
-        if self.d_h % 2:
-            raise ValueError(f"a head is {self.d_h} wide, but rotary positions turn pairs.")
-        if self.d_h == 2 and self.rope_type == "dynamic":
-            raise ValueError("rope_type 'dynamic' needs heads wider than one pair.")
         if self.num_attention_heads % self.n_kv_head:
             raise ValueError(
                 f"num_attention_heads {self.num_attention_heads} is no multiple of "
                 f"num_key_value_heads {self.n_kv_head}."
             )
-
-
-def _rotary(rotary: Any, where: str) -> dict[str, Any]:
-    """`rope_theta`, where it stands here, and `rope_scaling` with its `rope_type` spelled out."""
-    if not isinstance(rotary, Mapping):
-        raise ValueError(f"{where}: the rotary settings are {rotary!r:.60}, not a JSON object.")
-    scaling = {key: value for key, value in rotary.items() if key not in ("type", "rope_theta")}
-    rope_type = scaling.setdefault("rope_type", rotary.get("type", "default"))
-    if (scaling.get("partial_rotary_factor") or 1) != 1:
-        raise ValueError(f"{where}: partial_rotary_factor is set, but npgpt turns whole heads.")
-    found = {"rope_theta": rotary["rope_theta"]} if "rope_theta" in rotary else {}
-    return {**found, "rope_scaling": None if rope_type == "default" else scaling}
-
-
-def _check_rotary(scaling: Mapping[str, Any]) -> None:
-    """Raise ValueError for a rotary type that is left out, or without the numbers it needs."""
-    rope_type = scaling.get("rope_type")
-    if rope_type not in list(ROPE_TYPES):
-        raise ValueError(
-            f"rope_type {rope_type!r:.60} is not offered; npgpt turns by one of "
-            f"{', '.join(ROPE_TYPES)}."
-        )
-    for name in ROPE_TYPES[rope_type]:
-        if not is_number(scaling.get(name)) or scaling[name] <= 0:
-            raise ValueError(
-                f"rope_type {rope_type!r} needs {name}, a number > 0, but it is "
-                f"{scaling.get(name)!r:.60}."
-            )
-    if rope_type == "llama3" and scaling["low_freq_factor"] >= scaling["high_freq_factor"]:
-        raise ValueError("low_freq_factor must be below high_freq_factor.")
 
 
 def param_shapes(config: LlamaConfig) -> dict[str, tuple[int, ...]]:
@@ -187,19 +188,7 @@ def param_shapes(config: LlamaConfig) -> dict[str, tuple[int, ...]]:
     Matrices are [in, out]; the checkpoint's Linear stores [out, in]. `lm_head.weight` [V, d] exists
     only when the head is not tied to `embed_tokens.weight`.
     """
-    d, F = config.hidden_size, config.intermediate_size
-    queries, keys = config.num_attention_heads * config.d_h, config.n_kv_head * config.d_h
-    block: dict[str, tuple[int, ...]] = {
-        "input_layernorm.weight": (d,),
-        "self_attn.q_proj.weight": (d, queries),
-        "self_attn.k_proj.weight": (d, keys),
-        "self_attn.v_proj.weight": (d, keys),
-        "self_attn.o_proj.weight": (queries, d),
-        "post_attention_layernorm.weight": (d,),
-        "mlp.gate_proj.weight": (d, F),
-        "mlp.up_proj.weight": (d, F),
-        "mlp.down_proj.weight": (F, d),
-    }
+    d, block = config.hidden_size, _block_shapes(config)
     shapes: dict[str, tuple[int, ...]] = {"embed_tokens.weight": (config.vocab_size, d)}
     for n in range(config.num_hidden_layers):
         shapes.update({f"layers.{n}.{name}": shape for name, shape in block.items()})
@@ -209,13 +198,41 @@ def param_shapes(config: LlamaConfig) -> dict[str, tuple[int, ...]]:
     return shapes
 
 
+def _block_shapes(config: LlamaConfig) -> dict[str, tuple[int, ...]]:
+    d, F, d_h, family = config.hidden_size, config.intermediate_size, config.d_h, config.family
+    queries, keys = config.num_attention_heads * d_h, config.n_kv_head * d_h
+    qkv_bias = config.attention_bias or family.qkv_bias
+
+    def projection(name: str, d_in: int, d_out: int, has_bias: bool) -> dict[str, tuple[int, ...]]:
+        bias = {f"{name}_proj.bias": (d_out,)} if has_bias else {}
+        return {f"{name}_proj.weight": (d_in, d_out), **bias}
+
+    return {
+        "input_layernorm.weight": (d,),
+        **projection("self_attn.q", d, queries, qkv_bias),
+        **projection("self_attn.k", d, keys, qkv_bias),
+        **projection("self_attn.v", d, keys, qkv_bias),
+        **({f"self_attn.{part}_norm.weight": (d_h,) for part in "qk"} if family.head_norms else {}),
+        **projection("self_attn.o", queries, d, config.attention_bias),
+        "post_attention_layernorm.weight": (d,),
+        **projection("mlp.gate", d, F, config.mlp_bias),
+        **projection("mlp.up", d, F, config.mlp_bias),
+        **projection("mlp.down", F, d, config.mlp_bias),
+    }
+
+
 def init_params(
     config: LlamaConfig, rng: np.random.Generator, dtype: type[np.floating] = np.float32
 ) -> dict[str, np.ndarray]:
-    """Fresh parameters as Hugging Face starts them: weights N(0, initializer_range²), gains 1."""
+    """Fresh parameters as Hugging Face starts them.
+
+    Weights N(0, initializer_range²), gains 1, biases 0.
+    """
     params = {}
     for name, shape in param_shapes(config).items():
-        if len(shape) == 1:
+        if name.endswith("bias"):
+            params[name] = np.zeros(shape, dtype)
+        elif len(shape) == 1:
             params[name] = np.ones(shape, dtype)
         else:
             params[name] = (config.initializer_range * rng.standard_normal(shape)).astype(dtype)

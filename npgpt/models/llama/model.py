@@ -1,7 +1,8 @@
-"""Llama: token embedding, L blocks, a last RMSNorm (article chapters 6, 8, 9 and 11).
+"""Llama and its relatives: token embedding, L blocks, a last RMSNorm (article 6, 8, 9 and 11).
 
 GPT-2's page with four parts exchanged: rotary positions inside the attention instead of a position
-table, RMSNorm, SwiGLU, and keys and values that several heads share; no biases.
+table, RMSNorm, SwiGLU, and keys and values that several heads share; biases only where a relative
+has them. What else the relatives have of their own is in `families.py`.
 
     x = embed_tokens[ids]
     x = x + self_attn(input_layernorm(x));   x = x + mlp(post_attention_layernorm(x))      L times
@@ -23,16 +24,21 @@ from npgpt.layers.grouped_attention import (
 )
 from npgpt.layers.swiglu import SwiGLUSaved, swiglu_backward, swiglu_forward
 from npgpt.models.causal import CausalLM
-from npgpt.models.common import Params, Pass, of, put
+from npgpt.models.common import Params, Pass, of, put, put_those_of, those_of
 from npgpt.models.llama.checkpoint import save_llama
 from npgpt.models.llama.config import LlamaConfig
 from npgpt.ops import lookup, rms_norm
 from npgpt.ops.lookup import lookup_backward, lookup_forward
+from npgpt.ops.mask import attention_mask_for
 from npgpt.ops.rms_norm import rms_norm_backward, rms_norm_forward
 from npgpt.ops.rope import rotation
 
-ATTENTION = ("q_proj", "k_proj", "v_proj", "o_proj")
-MLP = ("gate_proj", "up_proj", "down_proj")
+# In the order of the layers' arguments; a model has all weights, and the rest as it is made.
+ATTENTION = (
+    *(f"{part}_proj.{kind}" for kind in ("weight", "bias") for part in "qkvo"),
+    *(f"{part}_norm.weight" for part in "qk"),
+)
+MLP = tuple(f"{part}_proj.{kind}" for kind in ("weight", "bias") for part in ("gate", "up", "down"))
 
 
 class BlockSaved(NamedTuple):
@@ -81,12 +87,13 @@ def block_forward(
     normed, norm_1 = rms_norm_forward(x, *of(params, f"{h}.input_layernorm"), eps=eps)
     correction, self_attn = grouped_attention_forward(
         run.station(f"{h}.input_layernorm", normed),
-        *of(params, *(f"{h}.self_attn.{part}" for part in ATTENTION)),
+        *those_of(params, f"{h}.self_attn", ATTENTION),
         n_head=config.num_attention_heads,
         n_kv_head=config.n_kv_head,
         cos_sin=cos_sin,
         divisor=config.d_h**0.5,
         mask=mask,
+        eps=eps,
         extend_kv=run.extend_kv(n),
         pdrop=config.attention_dropout,
         rng=run.rng,
@@ -98,7 +105,7 @@ def block_forward(
     normed, norm_2 = rms_norm_forward(x, *of(params, f"{h}.post_attention_layernorm"), eps=eps)
     correction, mlp = swiglu_forward(
         run.station(f"{h}.post_attention_layernorm", normed),
-        *of(params, *(f"{h}.mlp.{part}" for part in MLP)),
+        *those_of(params, f"{h}.mlp", MLP),
         activation=config.hidden_act,
         station=run.within(f"{h}.mlp"),
     )
@@ -122,7 +129,7 @@ def block_backward(
     dnormed = run.station(f"{h}.post_attention_layernorm", dnormed)
     dthrough, *dnorm = rms_norm_backward(dnormed, saved.post_attention_layernorm)
     dx = dx + dthrough
-    put(grads, *(f"{h}.mlp.{part}" for part in MLP), of=dmlp)
+    put_those_of(grads, f"{h}.mlp", MLP, dmlp)
     put(grads, f"{h}.post_attention_layernorm", of=dnorm)
 
     dcorrection, station = run.station(f"{h}.self_attn", dx), run.within(f"{h}.self_attn")
@@ -130,13 +137,13 @@ def block_backward(
     dnormed = run.station(f"{h}.input_layernorm", dnormed)
     dthrough, *dnorm = rms_norm_backward(dnormed, saved.input_layernorm)
     dx = dx + dthrough
-    put(grads, *(f"{h}.self_attn.{part}" for part in ATTENTION), of=dattn)
+    put_those_of(grads, f"{h}.self_attn", ATTENTION, dattn)
     put(grads, f"{h}.input_layernorm", of=dnorm)
     return dx
 
 
 class Llama(CausalLM):
-    """A Llama with its parameters: logits, loss, gradients, text.
+    """A Llama or a relative with its parameters: logits, loss, gradients, text.
 
     There is no longest text, as angles grow without end; what the model was trained for is
     `context`.
@@ -149,8 +156,14 @@ class Llama(CausalLM):
     TABLE = "embed_tokens.weight"
     config: LlamaConfig
 
+    def _mask(self, T: int, S: int, attention_mask: np.ndarray | None) -> list[np.ndarray]:
+        """Who may look at whom, in each block: some look no further back than a window."""
+        windows = self.config.windows
+        masks = {window: attention_mask_for(T, S, attention_mask, window) for window in {*windows}}
+        return [masks[window] for window in windows]
+
     def _trunk(
-        self, ids: np.ndarray, positions: np.ndarray, mask: np.ndarray, run: Pass
+        self, ids: np.ndarray, positions: np.ndarray, mask: list[np.ndarray], run: Pass
     ) -> tuple[np.ndarray, LlamaSaved]:
         params, config = self.params, self.config
         cos_sin = self._cos_sin(positions, cached=run.kv is not None)
@@ -158,7 +171,7 @@ class Llama(CausalLM):
         x = run.station("embed", x)
         blocks = []
         for n in range(config.num_hidden_layers):
-            x, saved = block_forward(x, params, n, config, mask, cos_sin, run)  # [..., T, d]
+            x, saved = block_forward(x, params, n, config, mask[n], cos_sin, run)  # [..., T, d]
             if run.keep:
                 blocks.append(saved)
             del saved  # or it would still be there while the next block runs
@@ -178,16 +191,17 @@ class Llama(CausalLM):
     def _cos_sin(self, positions: np.ndarray, *, cached: bool) -> tuple[np.ndarray, np.ndarray]:
         """Cosine and sine of the angles, the same for every head: [..., 1, T, d_h/2].
 
-        ValueError for a cache beyond the length at which "dynamic" begins to change all angles.
+        ValueError for a cache beyond the length at which all angles change.
         """
-        length = int(positions.max()) + 1
-        trained = self.config.max_position_embeddings
-        if cached and self.config.rope_type == "dynamic" and length > trained:
+        length, rotary = int(positions.max()) + 1, self.config.rotary
+        if cached and rotary.same_angles is not None and length > rotary.same_angles:
             raise ValueError(
-                f"rope_type 'dynamic' changes the angles of all tokens of a text beyond {trained}, "
-                "which a KV cache cannot follow; go on without (use_cache=False, --no-cache)."
+                f"rope_type {rotary.rope_type!r} changes the angles of all tokens of a text beyond "
+                f"{rotary.same_angles}, which a KV cache cannot follow; go on without "
+                "(use_cache=False, --no-cache)."
             )
-        return rotation(positions[..., None, :], self.config.frequencies(length))
+        cos, sin = rotation(positions[..., None, :], rotary.frequencies(length))
+        return rotary.attention_factor * cos, rotary.attention_factor * sin
 
     def num_params(self, embeddings: bool = True) -> int:
         """Number of parameters, a tied head counted once; without, the blocks and the last norm."""
@@ -199,10 +213,8 @@ class Llama(CausalLM):
 
     @property
     def context(self) -> int:
-        """How many tokens a text may have: max_position_embeddings, times factor if dynamic."""
-        scaling = self.config.rope_scaling or {"rope_type": "default"}
-        factor = scaling["factor"] if scaling["rope_type"] == "dynamic" else 1
-        return int(factor * self.config.max_position_embeddings)
+        """How many tokens a text may have, see `npgpt.models.llama.rotary.Rotary`."""
+        return self.config.rotary.context
 
     def _kv_sizes(self) -> Sizes:
         """The cache holds the H_kv heads that are shared, not H."""
