@@ -24,6 +24,9 @@ from npgpt.models.generation import read_generation
 from npgpt.models.gguf import load_gguf
 from npgpt.models.gpt2.checkpoint import load_checkpoint
 from npgpt.models.gpt2.model import GPT2
+from npgpt.models.gpt_neo.checkpoint import LAYOUT as NEO_LAYOUT
+from npgpt.models.gpt_neo.config import GPTNeoConfig
+from npgpt.models.gpt_neo.model import GPTNeo
 from npgpt.models.llama.checkpoint import load_llama
 from npgpt.models.llama.config import LlamaConfig
 from npgpt.models.llama.families import FAMILIES as LLAMAS
@@ -34,9 +37,9 @@ from npgpt.models.transformer.model import Transformer
 
 # model_type -> the commands that work on it.
 MODEL_TYPES = {
-    "gpt2": ("generate", "evaluate", "compare", "describe", "train", "trace", "explore"),
     **dict.fromkeys(
-        LLAMAS, ("generate", "evaluate", "compare", "describe", "train", "trace", "explore")
+        ("gpt2", "gpt_neo", *LLAMAS),
+        ("generate", "evaluate", "compare", "describe", "train", "trace", "explore"),
     ),
     **dict.fromkeys(BERTS, ("fill_mask", "compare", "describe")),
     "bart": ("translate", "compare", "describe"),
@@ -69,6 +72,10 @@ def from_pretrained(
                     model = Transformer(*load_transformer(place, dtype=dtype))
                 case kind if kind in BERTS:
                     model = BERT(*load_bert(place, dtype=dtype))
+                case "gpt_neo":
+                    model = GPTNeo(
+                        *load_checkpoint(place, dtype=dtype, cls=GPTNeoConfig, layout=NEO_LAYOUT)
+                    )
                 case _:
                     model = GPT2(*load_checkpoint(place, dtype=dtype))
     if place.suffix != ".gguf" and not isinstance(model, BERT):

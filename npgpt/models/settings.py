@@ -26,10 +26,11 @@ from npgpt.ops.activation import ACTIVATIONS
 Activation = Annotated[str, one_of(*ACTIVATIONS)]
 # transformers' classes, which name the architecture where there is no model_type.
 CLASSES = re.compile(
-    "(GPT2|Llama|Mistral|Qwen2|Qwen3|Bert|Roberta|XLMRoberta|Camembert|DistilBert|Bart|Marian)"
+    "(GPT2|GPTNeo|Llama|Mistral|Qwen2|Qwen3|Bert|Roberta|XLMRoberta|Camembert|DistilBert|Bart|Marian)"
     "(?=Model|LMHead|DoubleHeads|MTModel|For)"
 )
-DASHED = {"xlmroberta": "xlm-roberta"}  # where a class's name is not quite the model_type
+# Where a class's name is not quite the model_type.
+DASHED = {"xlmroberta": "xlm-roberta", "gptneo": "gpt_neo"}
 SIZES_OF_GPT2 = ("n_positions", "n_embd", "n_layer", "n_head")
 
 # Known to change no result, whatever the architecture: what other heads, programs and tasks need,
@@ -178,10 +179,11 @@ def _kinds(cls: Any) -> dict[str, Any]:
     return kinds
 
 
-def check_heads(config: Any, width: str, heads: str) -> None:
+def check_heads(config: Any, width: str, heads: str, renamed: Mapping[str, str] = {}) -> None:
     """Raise ValueError unless the width is a multiple of the number of heads."""
     d, H = getattr(config, width), getattr(config, heads)
     if d % H:
+        width, heads = renamed.get(width, width), renamed.get(heads, heads)
         raise ValueError(f"{width} {d} cannot be cut into {heads} {H} heads.")
 
 

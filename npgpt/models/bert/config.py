@@ -73,7 +73,7 @@ class BERTConfig:
     def __post_init__(self) -> None:
         """Raises ValueError for what no BERT can be."""
         check_config(self, self.family.renamed)
-        check_heads(self, "hidden_size", "num_attention_heads")
+        check_heads(self, "hidden_size", "num_attention_heads", self.family.renamed)
         first, rows = self.first_position, self.max_position_embeddings
         if self.family.counts_tokens and (not is_id(self.pad_token_id) or first >= rows):
             raise ValueError(
