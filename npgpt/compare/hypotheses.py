@@ -126,11 +126,11 @@ def _epsilons(s: Subject) -> Iterator[Hypothesis]:
     key = s.option(EPSILON_KEYS)
     usual = getattr(s.model.config, key) if key else EPS
     norms = [name for name, step in s.steps.items() if step.back.startswith(NORM)]
+    within = [n for n, step in s.steps.items() if "norm" in str(step.modules).lower()]
     for other in EPSILONS:
         says = f"ε {other:g} instead of {usual:g}"
         if key and other != usual:
-            more = {"embed", "logits"} & {*s.steps} if isinstance(s.model, BERT) else set()
-            yield s.configured(says, [*norms, *more], **{key: other})
+            yield s.configured(says, [*norms, *within], **{key: other})
         elif other != usual:
             yield s.edited(says, norms, _normed(s, other))
     says = "ε added to the root instead of under it"

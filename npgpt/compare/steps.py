@@ -153,15 +153,17 @@ def _gpt2(model: Any) -> Steps:
 def _llama(model: Any) -> Steps:
     steps = {"embed": Step((), "embed_tokens[id]; no position", "", ("embed_tokens",), ROWS)}
     before, eps = "embed", "rms_norm_eps; no mean is subtracted"
-    turned = "; the split into heads; the rotation by the position, whose pairs are i and i + d_h/2"
-    for n in range(model.config.num_hidden_layers):
+    for n, window in enumerate(model.config.windows):
         h = f"layers.{n}"
         attn, x, norm = f"{h}.self_attn", f"{h}.input_layernorm", f"{h}.post_attention_layernorm"
         steps[x] = _norm((before,), x, f"input_layernorm.weight, {eps}")
-        for part, more in (("q", turned), ("k", turned), ("v", "; the split into heads")):
-            steps[f"{attn}.{part}"] = _linear(x, f"{attn}.{part}_proj", more)
+        for part in "qk":
+            has_norm = f"{attn}.{part}_norm.weight" in model.params
+            steps[f"{attn}.{part}"] = _turned(x, attn, part, has_norm)
+        steps[f"{attn}.v"] = _linear(x, f"{attn}.v_proj", "; the split into heads")
         shared = " (which heads share keys and values)"
-        steps |= _attention(attn, attn, CAUSAL, f"{attn}.o_proj", shared)
+        mask = CAUSAL if window is None else f"{CAUSAL} and for keys {window} or more back"
+        steps |= _attention(attn, attn, mask, f"{attn}.o_proj", shared)
         gated = (f"{h}.mlp.act_fn", f"{h}.mlp.up_proj")
         steps |= {
             norm: _norm(
@@ -183,6 +185,21 @@ def _llama(model: Any) -> Steps:
         before = h
     steps["norm"] = _norm((before,), "norm", f"norm.weight, {eps}")
     return steps | {"logits": _head("norm", model.head), "loss": NEXT_TOKEN}
+
+
+def _turned(x: str, attn: str, part: str, has_norm: bool) -> Step:
+    """Queries or keys of a Llama, in some relatives normed in each head."""
+    step = _linear(x, f"{attn}.{part}_proj")
+    norm = f"{part}_norm in each head; " if has_norm else ""
+    rotation = "the rotation by the position, whose pairs are i and i + d_h/2"
+    step = step._replace(made_by=f"{step.made_by}; the split into heads; {norm}{rotation}")
+    if not has_norm:
+        return step
+    return step._replace(
+        back=f"{part}_norm's backward in each head; then {step.back}",
+        modules=(*step.modules, f"{attn}.{part}_norm"),
+        grads=f"through {part}_norm: {MATRIX}; of {part}_norm itself: {GAIN}",
+    )
 
 
 def _bert(model: BERT) -> Steps:

@@ -5,6 +5,8 @@ Every count of parameters comes from `param_shapes`. Boxes and FLOPs are GPT-2's
 
 from __future__ import annotations
 
+from typing import Any
+
 from npgpt.describe.tables import (
     Line,
     Section,
@@ -26,6 +28,14 @@ from npgpt.models.llama.config import param_shapes as llama_shapes
 from npgpt.models.transformer.config import TransformerConfig
 from npgpt.models.transformer.config import param_shapes as transformer_shapes
 
+QWEN: dict[str, Any] = {
+    "vocab_size": 151936,
+    "max_position_embeddings": 32768,
+    "rope_theta": 1e6,
+    "tie_word_embeddings": True,
+    "bos_token_id": 151643,
+    "eos_token_id": 151643,
+}
 PRESETS: dict[str, LlamaConfig | BERTConfig | TransformerConfig] = {
     "llama-3-8b": LlamaConfig(
         vocab_size=128256,
@@ -36,6 +46,33 @@ PRESETS: dict[str, LlamaConfig | BERTConfig | TransformerConfig] = {
         rope_theta=500000.0,
         bos_token_id=128000,
         eos_token_id=128001,
+    ),
+    "mistral-7b": LlamaConfig(
+        model_type="mistral",
+        intermediate_size=14336,
+        num_key_value_heads=8,
+        max_position_embeddings=32768,
+        sliding_window=4096,
+        rms_norm_eps=1e-5,
+    ),
+    "qwen2.5-0.5b": LlamaConfig(
+        model_type="qwen2",
+        hidden_size=896,
+        intermediate_size=4864,
+        num_hidden_layers=24,
+        num_attention_heads=14,
+        num_key_value_heads=2,
+        **QWEN,
+    ),
+    "qwen3-0.6b": LlamaConfig(
+        model_type="qwen3",
+        hidden_size=1024,
+        intermediate_size=3072,
+        num_hidden_layers=28,
+        num_attention_heads=16,
+        num_key_value_heads=8,
+        head_dim=128,
+        **{**QWEN, "max_position_embeddings": 40960},
     ),
     "bert-base-uncased": BERTConfig(),
     "roberta-base": BERTConfig(
@@ -59,12 +96,13 @@ PRESETS: dict[str, LlamaConfig | BERTConfig | TransformerConfig] = {
     ),
 }
 
-BLOCK = "layers.0."  # of a Llama: any block
+BLOCK, HEAD_NORMS = "layers.0.", "norms of q and k"  # of a Llama: any block; a relative's norms
 LLAMA_LINES: tuple[Wanted, ...] = (
     (0, "embed_tokens", "embed_tokens."),
     (0, "a block", BLOCK),
     (1, "attention", f"{BLOCK}self_attn."),
     *parts(2, f"{BLOCK}self_attn.", W_Q="q_proj.", W_K="k_proj.", W_V="v_proj.", W_O="o_proj."),
+    (2, HEAD_NORMS, tuple(f"{BLOCK}self_attn.{part}_norm." for part in "qk")),
     (1, "MLP", f"{BLOCK}mlp."),
     *parts(2, f"{BLOCK}mlp.", gate="gate_proj.", up="up_proj.", down="down_proj."),
     (0, "all blocks", "layers."),
@@ -85,10 +123,11 @@ def llama(config: LlamaConfig, setting: Setting) -> list[Section]:
         f"{setting.model}: {config.num_hidden_layers} blocks, d {config.hidden_size}, {H} heads of "
         f"{config.d_h} on {H_kv} of keys and values,\nMLP {config.intermediate_size} "
         f"({config.hidden_act}), rotary positions ({config.rotary.rope_type}, theta "
-        f"{config.rope_theta:g}),\nvocabulary {config.vocab_size}, context "
+        f"{config.rope_theta:g}){windows_of(config)},\nvocabulary {config.vocab_size}, context "
         f"{config.max_position_embeddings}; lm_head {head}"
     )
-    lines = parameter_lines(llama_shapes(config), LLAMA_LINES, (BLOCK,))
+    wanted = [line for line in LLAMA_LINES if line[1] != HEAD_NORMS or config.family.head_norms]
+    lines = parameter_lines(llama_shapes(config), wanted, (BLOCK,))
     numbers = config.num_hidden_layers * 2 * setting.tokens * config.d_h * setting.batch
     a_head = numbers * setting.bytes_each
     unshared = "KV cache, every head its own"
@@ -104,6 +143,15 @@ def llama(config: LlamaConfig, setting: Setting) -> list[Section]:
         _below(f"T = {setting.tokens} tokens", setting),
         memory_section(memory, labels),
     ]
+
+
+def windows_of(config: LlamaConfig) -> str:
+    """ ", no further back than …", where some blocks see only so many keys."""
+    windows = [window for window in config.windows if window is not None]
+    if not windows:
+        return ""
+    few = "" if len(windows) == len(config.windows) else f" in {several(len(windows), 'block')}"
+    return f", no further back than {windows[0]} tokens{few}"
 
 
 def bert(config: BERTConfig, setting: Setting) -> list[Section]:

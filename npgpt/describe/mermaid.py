@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
+from npgpt.describe.architectures import windows_of
 from npgpt.models.bert.config import BERTConfig
 from npgpt.models.gpt2.config import GPT2Config
 from npgpt.models.llama.config import LlamaConfig
@@ -59,7 +60,9 @@ def _llama(config: LlamaConfig) -> list[str]:
     d, F, V = config.hidden_size, config.intermediate_size, config.vocab_size
     H, H_kv = config.num_attention_heads, config.n_kv_head
     shared = f", on {H_kv} of keys and values" if H_kv != H else ""
-    attention = f"causal self-attention, q and k rotated<br/>{_heads(H, config.d_h, shared)}"
+    turned = "normed and rotated" if config.family.head_norms else "rotated"
+    attention = f"causal self-attention, q and k {turned}{windows_of(config)}"
+    attention += f"<br/>{_heads(H, config.d_h, shared)}"
     gated = f"SwiGLU: {d} → {config.hidden_act}(gate {F}) × up {F} → {d}"
     sublayers = [
         Sublayer("ATT", attention, "RMSNorm input_layernorm"),

@@ -98,8 +98,9 @@ def _sizes(both: BothWays) -> dict[str, Any]:
     d_h = both.in_heads(f"{both.attn(0)}.context").shape[-1]
     if isinstance(model, Llama):
         activation, divisors = model.config.hidden_act, [d_h**0.5] * view.n_layer
+        windows, has_norms = model.config.windows, model.config.family.head_norms
     else:
-        activation = model.config.activation_function
+        activation, windows, has_norms = model.config.activation_function, [], False
         divisors = [model.config.attention_divisor(n) for n in range(view.n_layer)]
     return {
         "kind": "llama" if isinstance(model, Llama) else "gpt2",
@@ -114,6 +115,9 @@ def _sizes(both: BothWays) -> dict[str, Any]:
             "V": both.seen.stations["logits"].shape[-1],
         },
         "divisors": divisors,
+        "windows": windows,
+        "has_bias": any("q_proj.bias" in name or "c_attn.bias" in name for name in model.params),
+        "has_norms": has_norms,
         "activation": activation,
         "table": model.TABLE,
         "lm_head": model.head,

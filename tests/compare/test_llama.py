@@ -9,6 +9,7 @@ import pytest
 
 from npgpt import cli
 from npgpt.compare import command as compare
+from npgpt.ops.mask import causal_mask
 from npgpt.ops.rope import rope_forward
 from tests.builders.gguf import llama_file, write_gguf
 from tests.builders.llama import random_llama, write_tiny_llama
@@ -25,6 +26,55 @@ def compared(capsys, *argv):
     said = capsys.readouterr()
     assert said.err == ""
     return code, json.loads(said.out)
+
+
+@pytest.mark.hf
+@pytest.mark.usefixtures("hf")
+@pytest.mark.parametrize(
+    ("family", "options", "more"),
+    [
+        ("llama", {"attention_bias": True, "mlp_bias": True}, 7),
+        ("mistral", {"sliding_window": 2}, 0),
+        ("qwen2", {"use_sliding_window": True, "sliding_window": 2, "max_window_layers": 1}, 3),
+        ("qwen3", {"rope_scaling": {"type": "yarn", "factor": 4.0}}, 2),
+    ],
+)
+def test_compare_a_relative_with_transformers(rng, tmp_path, capsys, family, options, more) -> None:
+    random_llama(rng, np.float32, model_type=family, **options).save_pretrained(tmp_path)
+    argv = ("--ids", "3 1 4 1 5", "--model", tmp_path, "--gradients", "--local")
+    code, said = compared(capsys, *argv)
+    assert code == 0
+    assert said["missing"] == said["unknown"] == []
+    assert len(said["stations"]) == 15 * 2 + 4
+    assert len(said["gradients"]) == (9 + more) * 2 + 3
+
+
+@pytest.mark.parametrize(
+    ("family", "options", "fault", "named"),
+    [
+        ("qwen3", {}, ("rms_norm_forward", lambda x, gain, eps: (x * gain, None)), "q_norm"),
+        ("qwen2", {}, ("linear_forward", lambda x, W, b: (x @ W, (x, W))), "q_proj"),
+        ("mistral", {"sliding_window": 2}, ("window", None), "keys 2 or more back"),
+    ],
+)
+def test_compare_names_what_a_relative_has_of_its_own(
+    tmp_path, capsys, monkeypatch, family, options, fault, named
+) -> None:
+    folder, dump = tmp_path / "model", tmp_path / "port.safetensors"
+    write_tiny_llama(folder, model_type=family, **options)
+    ids = ("--ids", "3 1 4 1 5", "--model", str(folder))
+    with monkeypatch.context() as changed:
+        if fault[0] == "window":
+            changed.setattr(
+                "npgpt.models.llama.model.attention_mask_for", lambda T, S, *_: causal_mask(T, S)
+            )
+        else:
+            place = "projection" if fault[0] == "linear_forward" else "grouped_attention"
+            changed.setattr(f"npgpt.layers.{place}.{fault[0]}", fault[1])
+        assert compare.main([*ids, "--dump", str(dump)]) == 0
+    capsys.readouterr()
+    assert compare.main([*ids, "--against", str(dump)]) == 1
+    assert named in capsys.readouterr().out
 
 
 @pytest.mark.hf

@@ -30,6 +30,33 @@ def test_describe_llama_3_8b(capsys) -> None:
     assert max(map(len, said.splitlines())) <= 100
 
 
+@pytest.mark.parametrize(
+    ("name", "total", "says"),
+    [
+        ("mistral-7b", 7_241_732_096, "theta 10000), no further back than 4096 tokens,"),
+        ("qwen2.5-0.5b", 494_032_768, "14 heads of 64 on 2 of keys and values"),
+        ("qwen3-0.6b", 596_049_920, "norms of q and k"),
+    ],
+)
+def test_describe_relatives(name, total, says, capsys) -> None:
+    """The numbers of parameters that their makers give."""
+    assert describe.main([name]) == 0
+    said = capsys.readouterr().out
+    assert f"{total:,}" in said
+    assert says in said
+    assert describe.main([name, "--mermaid"]) == 0
+    drawn = capsys.readouterr().out
+    assert ("q and k normed and rotated" in drawn) == (name == "qwen3-0.6b")
+    assert ("no further back than 4096 tokens" in drawn) == (name == "mistral-7b")
+
+
+def test_describe_windows_in_some_blocks(tmp_path, capsys) -> None:
+    windows = {"model_type": "qwen2", "use_sliding_window": True, "max_window_layers": 1}
+    write_tiny_llama(tmp_path, **windows, sliding_window=5)
+    assert describe.main([str(tmp_path)]) == 0
+    assert ", no further back than 5 tokens in 1 block,\n" in capsys.readouterr().out
+
+
 def test_describe_a_folder_and_a_file(folder, capsys) -> None:
     model = npgpt.from_pretrained(folder)
     path = write_gguf(folder / "x.gguf", *llama_file(model))

@@ -282,6 +282,30 @@ def test_a_llama_shows_angles_and_shared_keys(open_page, tmp_path) -> None:
     assert opened.said == []
 
 
+@pytest.mark.parametrize(
+    ("family", "options", "formula"),
+    [
+        ("mistral", {"sliding_window": 3}, "q = R x WQ"),
+        ("qwen2", {}, "q = R (x WQ + bQ)"),
+        ("qwen3", {}, "q = R norm(x WQ)"),
+    ],
+)
+def test_relatives_show_what_they_have(open_page, tmp_path, family, options, formula) -> None:
+    sizes = {"vocab_size": 30, "max_position_embeddings": 40, **options}
+    model = random_llama(np.random.default_rng(0), np.float32, model_type=family, **sizes)
+    explore(model, [3, 1, 4, 1, 5, 9, 2, 6], position=6).save(tmp_path / "page.html")
+    opened = open_page(tmp_path / "page.html")
+    opened.go("lang=en&head=1.3&step=1&p=6")
+    assert formula in opened.text("#v-head .formula")
+    for step in (2, 3, 4, 5, 6):
+        opened.set(f"step={step}&back={step % 2}&key=0")
+        assert not re.search(r"undefined|NaN|Infinity|\[object", opened.text("main"))
+    opened.set("step=4&back=0&key=0")
+    hides = ", j ≤ i − 3" in opened.text("#v-head .formula")
+    assert hides == (family == "mistral")
+    assert opened.said == []
+
+
 def test_a_long_text_folds_columns_and_rows_still_sum_to_one(open_page, tales, tmp_path) -> None:
     model, tokenizer = tales
     ids = tokenizer.encode(" ".join([TEXT] * 6))

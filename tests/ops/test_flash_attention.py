@@ -23,6 +23,8 @@ def masks(rng, T, S):
     left[:, S // 2 :] = True
     return {
         "causal": causal_mask(T, S),
+        "window": causal_mask(T, S, 7),
+        "window and holes": attention_mask_for(T, S, padding, 7),
         "everything": np.ones((T, S), bool),
         "holes": attention_mask_for(T, S, padding),
         "left padding": attention_mask_for(T, S, left),

@@ -86,8 +86,9 @@ views.head = {
   },
   cell(shown, sizes, i, j, x, y, high) {
     const step = columns.step;
-    if (j > i && !shown.square) {
-      return state.step === 4 && !state.back
+    const masked = state.step === 4 && !state.back;
+    if ((j > i || (masked && hidden(state.head, i, j))) && !shown.square) {
+      return masked
         ? [words(x + step / 2, y + high / 2 + 4, "–", "faint mid")]
         : [];
     }

@@ -20,10 +20,24 @@ function formulaLine(p, key) {
   );
 }
 
+/** The formula of queries, keys or values, with what this model has of biases and norms. */
+function projected(name) {
+  const sum = DATA.has_bias ? `x W_{${name}} + b_{${name}}` : `x W_{${name}}`;
+  if (!LLAMA || name === "V") return sum;
+  if (DATA.has_norms) return `R norm(${sum})`;
+  return DATA.has_bias ? `R (${sum})` : `R ${sum}`;
+}
+
+function masked(head) {
+  const back = windowOf(head) < T ? `, j ≤ i − ${windowOf(head)}` : "";
+  return h("span", {}, math("+ M: "), h("b", {}, "−∞"), math(` for j > i${back}`));
+}
+
 function forwardParts(head, p, key, step, a, b) {
-  const S = table("scores", head);
+  const S = anyScore(head);
   const P = table("probs", head);
   const scaled = S(p, key);
+  if (scaled === null) return [masked(head)];
   const divisor = divisorOf(head);
   const raw = filled(`q_{${a}}·k_{${b}}`, fixed(scaled * divisor, 2));
   const divided = h(
@@ -38,19 +52,15 @@ function forwardParts(head, p, key, step, a, b) {
       h(
         "span",
         {},
-        math(
-          LLAMA
-            ? "q = R x W_{Q},  k = R x W_{K},  v = x W_{V}"
-            : "q = x W_{Q} + b_{Q},  k = x W_{K} + b_{K},  v = x W_{V} + b_{V}",
-        ),
+        math(`q = ${projected("Q")},  k = ${projected("K")},  v = ${projected("V")}`),
       ),
     ];
   if (step === 2) return [raw];
   if (step === 3) return [raw, divided];
-  if (step === 4)
-    return [raw, divided, h("span", {}, math("+ M: "), h("b", {}, "−∞"), math(" for j > i"))];
-  const most = Math.max(...upTo(p + 1).map((j) => S(p, j)));
-  const sum = upTo(p + 1).reduce((total, j) => total + Math.exp(S(p, j) - most), 0);
+  if (step === 4 || hidden(head, p, key)) return [raw, divided, masked(head)];
+  const visible = upTo(p + 1).filter((j) => !hidden(head, p, j));
+  const most = Math.max(...visible.map((j) => S(p, j)));
+  const sum = visible.reduce((total, j) => total + Math.exp(S(p, j) - most), 0);
   const share = h(
     "span",
     {},
@@ -196,7 +206,7 @@ function productBars(p, key) {
     part.reduce((a, b) => a + b, 0),
   );
   const most = largest(all) || 1;
-  const score = table("scores", head)(p, key) * divisorOf(head);
+  const score = anyScore(head)(p, key) * divisorOf(head);
   const y = 46;
   const said = [t("products", { n: all.length }), t("sumTo", { x: fixed(score, 2) })];
   return [

@@ -4,6 +4,7 @@
 function reading(shown, sizes, i, j) {
   if (shown.square || columns.shown.length < 6 || (state.back && i >= SCORED)) return null;
   const value = shown.value(i, j);
+  if (value === null) return null;
   const [text, below] = {
     weight: () => [fixed(value, 3), `${t("movesThere")} ${digits(movedFrom(state.head, i, j), 3)}`],
     mark: () => [

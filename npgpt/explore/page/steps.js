@@ -8,11 +8,15 @@ function dot(a, b) {
   return sum;
 }
 
-/** Scaled scores, also right of the diagonal where q and k are in the page; null where not. */
+/** How many tokens back a head sees, its own included. */
+const windowOf = (head) => DATA.windows[layerOf(head)] ?? Infinity;
+const hidden = (head, i, j) => j > i || j <= i - windowOf(head);
+
+/** Scaled scores, also of what is hidden where q and k are in the page; null where not. */
 function anyScore(head) {
   const S = table("scores", head);
   return (i, j) => {
-    if (j <= i) return S(i, j);
+    if (!hidden(head, i, j)) return S(i, j);
     const q = vector("q", head, i);
     return q ? dot(q, vector("k", head, j)) / divisorOf(head) : null;
   };
@@ -45,7 +49,7 @@ function stepTable(step, back, head) {
       digits: 0,
     },
     3: { value: S, drawn: "grey", square: true, digits: 1 },
-    4: { value: S, drawn: "grey", digits: 1 },
+    4: { value: (i, j) => (hidden(head, i, j) ? null : S(i, j)), drawn: "grey", digits: 1 },
     5: { value: P, drawn: "weight", sums: true },
     6: { value: (i, j) => movedFrom(head, i, j), drawn: "moved", digits: 1 },
   }[step];
