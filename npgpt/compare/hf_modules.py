@@ -27,6 +27,7 @@ class Attention(NamedTuple):
     k: str
     v: str
     out: str  # the module of the layer that reads the heads, side by side
+    station: str = ""  # what its stations belong to, where that is another module
 
 
 class Stack(NamedTuple):
@@ -72,6 +73,9 @@ GPT2_STACK = Stack(
     ("ln_1", "attn", "ln_2", "mlp.c_fc", "mlp.act", "mlp"),
     (Attention("attn", "c_attn", "c_attn", "c_attn", "attn.c_proj"),),
 )
+GPT_NEO_STACK = GPT2_STACK._replace(
+    attentions=(Attention("attn.attention", *PROJECTIONS, "attn.attention.out_proj", "attn"),)
+)
 LLAMA_STACK = Stack(
     "embed",
     "layers",
@@ -84,6 +88,7 @@ LLAMA_STACK = Stack(
 )
 NAMES = {
     "gpt2": Names("GPT2LMHeadModel", (GPT2_STACK,), last=("ln_f",)),
+    "gpt_neo": Names("GPTNeoForCausalLM", (GPT_NEO_STACK,), last=("ln_f",)),
     **{kind: Names(LLAMAS[kind].cls, (LLAMA_STACK,), last=("norm",)) for kind in LLAMAS},
     "bart": Names("BartForConditionalGeneration", SEQ2SEQ_STACKS),
     "marian": Names(
@@ -205,7 +210,8 @@ def _hooks(model: Any, names: Names, seen: Seen, now: list[str], *, turned: bool
 def _attention_hooks(
     layer: Any, at: str, attention: Attention, seen: Seen, now: list[str], *, turned: bool
 ) -> Iterator[Any]:
-    module, name = layer.get_submodule(attention.module), f"{at}.{attention.module}"
+    module = layer.get_submodule(attention.module)
+    name = f"{at}.{attention.station or attention.module}"
 
     def enter(*_: Any) -> None:
         now[0] = name

@@ -22,9 +22,9 @@ from npgpt.models import auto
 from npgpt.models.bert.families import FAMILIES as BERTS
 from npgpt.models.llama.families import FAMILIES as LLAMAS
 
-# transformers computes the norms, angles and softmax of Llama's kind, and makes a marian's
-# sinusoids, in float32 whatever the dtype.
-IN_FLOAT32 = (*LLAMAS, "marian")
+# transformers computes the norms, angles and softmax of Llama's kind, a GPT-Neo's scores and
+# softmax, and a marian's sinusoids in float32 whatever the dtype.
+IN_FLOAT32 = (*LLAMAS, "gpt_neo", "marian")
 
 
 def hf_stations(

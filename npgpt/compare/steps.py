@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 
 from npgpt.models.bert.heads import decoder_name
 from npgpt.models.bert.model import BERT
+from npgpt.models.gpt_neo.model import GPTNeo
 from npgpt.models.llama.model import Llama
 from npgpt.models.transformer.model import Transformer
 
@@ -24,6 +25,7 @@ BIAS = "the gradient that arrives, summed over positions"  # where a matrix or a
 ROWS = "the gradient that arrives at each position, added to the row that was looked up there"
 
 CAUSAL = "the causal mask: -∞ above the diagonal"
+BACK = " or more back"  # of a window
 ALL = "no causal mask: every token sees all"
 
 
@@ -73,12 +75,19 @@ def _short(module: str) -> str:
     return ".".join(parts[numbers[0] + 1 :] if numbers else parts)
 
 
-def _attention(name: str, out: str, mask: str, out_module: str, grouped: str = "") -> Steps:
+def _attention(
+    name: str,
+    out: str,
+    mask: str,
+    out_module: str,
+    grouped: str = "",
+    scale: str = "the scale 1/√d_h",
+) -> Steps:
     """From q, k and v on to what attention adds."""
     return {
         f"{name}.scores": Step(
             (f"{name}.q", f"{name}.k"),
-            f"q·k in each head{grouped}, the scale 1/√d_h, {mask}",
+            f"q·k in each head{grouped}, {scale}, {mask}",
             "0 where the mask forbids to look; with the scale, times k for q and times q for k",
             is_product=True,
         ),
@@ -128,10 +137,7 @@ def _gpt2(model: Any) -> Steps:
         h = f"h.{n}"
         attn, x = f"{h}.attn", f"{h}.ln_1"
         steps[x] = _norm((before,), x, "ln_1.weight, ln_1.bias, layer_norm_epsilon")
-        for part, third in zip("qkv", ("first", "second", "last"), strict=True):
-            more = f", the {third} third of its columns; the split into heads"
-            steps[f"{attn}.{part}"] = _linear(x, f"{attn}.c_attn", more)
-        steps |= _attention(attn, attn, CAUSAL, f"{attn}.c_proj")
+        steps |= _gpt_neo_attention(model, n) if isinstance(model, GPTNeo) else _c_attn(x, attn)
         steps |= {
             f"{h}.ln_2": _norm(
                 (before, attn), f"{h}.ln_2", "x + attn; ln_2.weight, ln_2.bias, layer_norm_epsilon"
@@ -150,6 +156,27 @@ def _gpt2(model: Any) -> Steps:
     return steps | {"logits": _head("ln_f", model.head), "loss": NEXT_TOKEN}
 
 
+def _c_attn(x: str, attn: str) -> Steps:
+    """The attention of a GPT-2, whose queries, keys and values come out of one product."""
+    thirds = zip("qkv", ("first", "second", "last"), strict=True)
+    more = ", the {} third of its columns; the split into heads"
+    steps = {f"{attn}.{q}": _linear(x, f"{attn}.c_attn", more.format(third)) for q, third in thirds}
+    return steps | _attention(attn, attn, CAUSAL, f"{attn}.c_proj")
+
+
+def _gpt_neo_attention(model: GPTNeo, n: int) -> Steps:
+    """That of a GPT-Neo, in its own order: without a scale, and in some blocks with a window."""
+    attn, part = f"h.{n}.attn", f"h.{n}.attn.attention"
+    heads = "; the split into heads"
+    steps = {f"{attn}.{q}": _linear(f"h.{n}.ln_1", f"{part}.{q}_proj", heads) for q in "kvq"}
+    mask = _causal(model.config.windows[n])
+    return steps | _attention(attn, attn, mask, f"{part}.out_proj", scale="no scale")
+
+
+def _causal(window: int | None) -> str:
+    return CAUSAL if window is None else f"{CAUSAL} and for keys {window}{BACK}"
+
+
 def _llama(model: Any) -> Steps:
     steps = {"embed": Step((), "embed_tokens[id]; no position", "", ("embed_tokens",), ROWS)}
     before, eps = "embed", "rms_norm_eps; no mean is subtracted"
@@ -162,8 +189,7 @@ def _llama(model: Any) -> Steps:
             steps[f"{attn}.{part}"] = _turned(x, attn, part, has_norm)
         steps[f"{attn}.v"] = _linear(x, f"{attn}.v_proj", "; the split into heads")
         shared = " (which heads share keys and values)"
-        mask = CAUSAL if window is None else f"{CAUSAL} and for keys {window} or more back"
-        steps |= _attention(attn, attn, mask, f"{attn}.o_proj", shared)
+        steps |= _attention(attn, attn, _causal(window), f"{attn}.o_proj", shared)
         gated = (f"{h}.mlp.act_fn", f"{h}.mlp.up_proj")
         steps |= {
             norm: _norm(

@@ -23,6 +23,7 @@ from npgpt.describe.tables import (
 from npgpt.models.bert.config import BERTConfig
 from npgpt.models.bert.config import param_shapes as bert_shapes
 from npgpt.models.bert.families import Family, Parts
+from npgpt.models.gpt_neo.config import GPTNeoConfig
 from npgpt.models.llama.config import LlamaConfig
 from npgpt.models.llama.config import param_shapes as llama_shapes
 from npgpt.models.transformer.config import TransformerConfig
@@ -36,7 +37,10 @@ QWEN: dict[str, Any] = {
     "bos_token_id": 151643,
     "eos_token_id": 151643,
 }
-PRESETS: dict[str, LlamaConfig | BERTConfig | TransformerConfig] = {
+PRESETS: dict[str, GPTNeoConfig | LlamaConfig | BERTConfig | TransformerConfig] = {
+    "gpt-neo-125m": GPTNeoConfig(
+        n_embd=768, n_layer=12, n_head=12, attention_types=[[["global", "local"], 6]]
+    ),
     "llama-3-8b": LlamaConfig(
         vocab_size=128256,
         intermediate_size=14336,
@@ -145,7 +149,7 @@ def llama(config: LlamaConfig, setting: Setting) -> list[Section]:
     ]
 
 
-def windows_of(config: LlamaConfig) -> str:
+def windows_of(config: LlamaConfig | GPTNeoConfig) -> str:
     """ ", no further back than …", where some blocks see only so many keys."""
     windows = [window for window in config.windows if window is not None]
     if not windows:

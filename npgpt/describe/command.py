@@ -23,6 +23,7 @@ from npgpt.models.bert.families import FAMILIES as BERTS
 from npgpt.models.gguf import gguf_config
 from npgpt.models.gpt2.config import PRESETS as GPT2_PRESETS
 from npgpt.models.gpt2.config import GPT2Config
+from npgpt.models.gpt_neo.config import GPTNeoConfig
 from npgpt.models.llama.config import LlamaConfig
 from npgpt.models.llama.families import FAMILIES as LLAMAS
 from npgpt.models.settings import read_config
@@ -32,14 +33,16 @@ PROG = "npgpt.describe"
 Config = GPT2Config | LlamaConfig | BERTConfig | TransformerConfig
 CONFIGS: dict[str, type[Config]] = {
     "gpt2": GPT2Config,
+    "gpt_neo": GPTNeoConfig,
     **dict.fromkeys(LLAMAS, LlamaConfig),
     **dict.fromkeys(BERTS, BERTConfig),
     **dict.fromkeys(("bart", "marian", "transformer"), TransformerConfig),
 }
 PRESETS: dict[str, Config] = {**GPT2_PRESETS, **architectures.PRESETS}
-OWNERS = (
-    *("openai-community/", "google-bert/", "facebook/", "FacebookAI/", "distilbert/"),
-)  # who publishes these on the hub
+OWNERS = (  # who publishes these on the hub
+    *("openai-community/", "EleutherAI/", "google-bert/", "FacebookAI/", "distilbert/"),
+    "facebook/",
+)
 
 
 def main(argv: Sequence[str]) -> int:

@@ -15,7 +15,7 @@ from tests.builders.gpt2 import BYTES, write_byte_vocabulary
 # No two sizes agree, so that a swapped axis cannot go unnoticed; T may go beyond the window.
 SIZES: dict[str, Any] = {
     "vocab_size": 19,
-    "max_position_embeddings": 13,
+    "max_position_embeddings": 11,
     "hidden_size": 12,
     "num_layers": 2,
     "num_heads": 3,

@@ -80,6 +80,22 @@ def test_berts_relatives(described, run) -> None:
     assert not any(word in diagram for word in ("pooler", "token types"))
 
 
+def test_gpt_neo(described, run) -> None:
+    """GPT-2's description: parts stored apart, no scale, windows."""
+    neo = described("EleutherAI/gpt-neo-125m")
+    parameters = neo["parameters"]
+    assert parameters["total"] == 125_198_592
+    assert parameters["W_Q"] == 768 * 768 == parameters["W_O"] - 768
+    assert parameters["attention"] == 3 * parameters["W_Q"] + parameters["W_O"]
+    boxes = [box["box"] for box in neo["block"]]
+    assert boxes[1:4] == [f"attn.attention.{part}_proj" for part in "qkv"]
+    assert "mask softmax" in boxes
+    assert sum(box["parameters"] for box in neo["block"]) == parameters["block"]
+    text = run("gpt-neo-125m")[1]
+    assert "\nscores without a scale, no further back than 256 tokens in 6 blocks,\n" in text
+    assert "self-attention, no further back than 256 tokens" in run("gpt-neo-125m", "--mermaid")[1]
+
+
 def test_the_text_of_a_bert(run) -> None:
     out = run("bert-base-uncased", "--dtype", "bfloat16")[1]
     said = [" ".join(line.split()) for line in out.splitlines()]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -13,15 +14,23 @@ from npgpt.explore.both_ways import there_and_back
 from npgpt.explore.data import Wishes, characters, collect, tokens
 from npgpt.trace import lens
 from tests.builders.gpt2 import random_gpt2
+from tests.builders.gpt_neo import random_gpt_neo
 from tests.builders.llama import random_llama
 from tests.explore.conftest import FOIL, POSITION, TARGET
 
 IDS = [1, 4, 2, 0, 5, 3, 4]
 
 
-@pytest.fixture(params=["gpt2", "llama"])
+MODELS: dict[str, Any] = {
+    "gpt2": random_gpt2,
+    "gpt_neo": partial(random_gpt_neo, window_size=len(IDS)),  # or scores are hidden
+    "llama": random_llama,
+}
+
+
+@pytest.fixture(params=MODELS)
 def model(request, rng) -> Any:
-    return random_gpt2(rng) if request.param == "gpt2" else random_llama(rng)
+    return MODELS[request.param](rng)
 
 
 @pytest.fixture

@@ -195,7 +195,7 @@ def test_the_masks_that_old_files_hold_are_no_parameters(tmp_path, rng) -> None:
     model.save_pretrained(tmp_path)
     path = tmp_path / "model.safetensors"
     tensors = read_tensors(path)
-    tensors["transformer.h.0.attn.attention.bias"] = np.ones((1, 1, 13, 13), bool)
+    tensors["transformer.h.0.attn.attention.bias"] = np.ones((1, 1, 11, 11), bool)
     tensors["transformer.h.1.attn.attention.masked_bias"] = np.array(-1e9)
     write_tensors(path, tensors)
     assert_same(npgpt.from_pretrained(tmp_path).params, model.params)
