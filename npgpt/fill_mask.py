@@ -152,7 +152,7 @@ def _parser() -> argparse.ArgumentParser:
     add = parser.add_argument
     cli.add_text(parser, "with [MASK], or a RoBERTa's <mask>, where to guess")
     add("--ids", metavar="IDS", help="the text as token ids, [CLS] and [SEP] included")
-    add("--mask-id", type=int, metavar="N", help="with --ids: the mask; default: 103, a BERT's")
+    add("--mask-id", type=int, metavar="N", help="with --ids: the mask; default: the published one")
     cli.add_model(parser, "a folder, weights/NAME, or a hub id: bert-base-uncased", default=None)
     add("--top-k", type=int, default=5, metavar="K", help="how many tokens a mask; default: 5")
     add("--json", action="store_true", help="one JSON object per mask, on a line of its own")
