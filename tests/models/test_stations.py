@@ -2,6 +2,7 @@
 replaced."""
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -10,11 +11,18 @@ import pytest
 from npgpt.ops.cross_entropy import cross_entropy_backward, cross_entropy_forward
 from tests.builders.bert import random_bert
 from tests.builders.gpt2 import random_gpt2
+from tests.builders.gpt_neo import random_gpt_neo
 from tests.builders.llama import random_llama
 from tests.builders.transformer import DIALECTS, random_transformer
 
 T = 5
-KINDS = ["gpt2", "llama", "bert", *DIALECTS]
+MAKERS: dict[str, Any] = {
+    "gpt2": random_gpt2,
+    "gpt_neo": random_gpt_neo,
+    "llama": random_llama,
+    **{kind: partial(random_bert, model_type=kind) for kind in ("bert", "roberta", "distilbert")},
+}
+KINDS = [*MAKERS, *DIALECTS]
 
 
 class Case(NamedTuple):
@@ -38,8 +46,7 @@ def case(request, rng) -> Case:
     if kind in DIALECTS:
         model = random_transformer(rng, **DIALECTS[kind])
         return Case(model, (ids, targets[:T]), targets[1 : T + 1])
-    make: Any = {"gpt2": random_gpt2, "llama": random_llama, "bert": random_bert}[kind]
-    return Case(make(rng), (ids,), targets)
+    return Case(MAKERS[kind](rng), (ids,), targets)
 
 
 def both_ways(case: Case) -> tuple[dict[str, np.ndarray], dict[str, np.ndarray]]:
