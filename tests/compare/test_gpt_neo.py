@@ -10,7 +10,6 @@ import numpy as np
 import pytest
 
 from npgpt.compare.activations import collect_stations, is_optional
-from npgpt.models.gpt_neo.config import GPTNeoConfig
 from npgpt.models.gpt_neo.model import GPTNeo
 from tests.builders.gpt_neo import random_gpt_neo
 from tests.compare.ports import report, run
@@ -39,17 +38,6 @@ def test_every_station_and_gradient(hf, model, tmp_path, local) -> None:
     assert len(found["gradients"]) == len(model.params)
 
 
-def scaled(model: GPTNeo) -> GPTNeo:
-    """One that divides by √d_h, as all others do."""
-    config = WithScale(**vars(model.config))
-    return GPTNeo(config, model.params)
-
-
-class WithScale(GPTNeoConfig):
-    def attention_divisor(self, layer: int) -> float:
-        return 2.0
-
-
 def without_bias(model: GPTNeo) -> GPTNeo:
     params = {n: 0 * p if "out_proj.bias" in n else p for n, p in model.params.items()}
     return GPTNeo(model.config, params)
@@ -57,7 +45,7 @@ def without_bias(model: GPTNeo) -> GPTNeo:
 
 FAULTS = {
     "no window": lambda m: GPTNeo(replace(m.config, window_size=40), m.params),
-    "a scale 1/√d_h": scaled,
+    "a scale 1/√d_h": lambda m: GPTNeo(replace(m.config, scale_attn_weights=True), m.params),
     "without h.N.attn.attention.out_proj.bias": without_bias,
 }
 

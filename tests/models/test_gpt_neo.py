@@ -285,6 +285,7 @@ def test_blocks_listed_one_by_one_and_other_names_of_sizes() -> None:
         ({"attention_types": [[["global"], -24]]}, "must be like"),
         ({"attention_layers": ["global"] * 24, "attention_types": [[["local"], 24]]}, "are not th"),
         ({"is_encoder_decoder": True}, "is_encoder_decoder is set, but"),
+        ({"scale_attn_weights": True}, "scale_attn_weights is set, but a GPT-Neo scales no scores"),
         ({"model_type": "gpt_neox"}, "model_type is 'gpt_neox', but must be 'gpt_neo'"),
     ],
 )

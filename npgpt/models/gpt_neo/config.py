@@ -25,10 +25,10 @@ RENAMED = {
     "resid_pdrop": "resid_dropout",
 }
 KINDS = ("global", "local")  # of blocks
-GPT2S_ALONE = ("scale_attn_weights", "scale_attn_by_inverse_layer_idx")  # here nothing is scaled
+SCALES = ("scale_attn_weights", "scale_attn_by_inverse_layer_idx")  # of GPT-2 alone
 KEYS = Keys(
     aliases={"num_attention_heads": "num_heads", "num_hidden_layers": "num_layers"},
-    fixed=GPT2_KEYS.fixed,
+    fixed={**GPT2_KEYS.fixed, **dict.fromkeys(SCALES, (False, "a GPT-Neo scales no scores"))},
     no_effect=(*GPT2_KEYS.no_effect, "attention_layers", "classifier_dropout"),
     renamed=RENAMED,
 )
@@ -42,6 +42,7 @@ class GPTNeoConfig(GPT2Config):
     n_embd: Size = 2048
     n_layer: Blocks = 24
     n_head: Size = 16
+    scale_attn_weights: bool = False
     embd_pdrop: Probability = 0.0
     attn_pdrop: Probability = 0.0
     resid_pdrop: Probability = 0.0
@@ -92,7 +93,7 @@ class GPTNeoConfig(GPT2Config):
     def to_dict(self) -> dict[str, Any]:
         """The content of `config.json`, with every key that was read."""
         raw = as_raw(self, RENAMED, architectures=["GPTNeoForCausalLM"], model_type="gpt_neo")
-        return {name: value for name, value in raw.items() if name not in GPT2S_ALONE}
+        return {name: value for name, value in raw.items() if name not in SCALES}
 
     @property
     def layers(self) -> list[str]:
@@ -110,7 +111,3 @@ class GPTNeoConfig(GPT2Config):
         d, attn = self.n_embd, "attn.attention"
         matrices = {f"{attn}.{part}_proj.weight": (d, d) for part in ("k", "v", "q", "out")}
         return {**matrices, f"{attn}.out_proj.bias": (d,)}
-
-    def attention_divisor(self, layer: int) -> float:  # noqa: ARG002
-        """GPT-Neo leaves out step 3: it divides by 1."""
-        return 1.0
