@@ -35,13 +35,12 @@ from npgpt.models.settings import find_model_type
 from npgpt.models.transformer.checkpoint import load_transformer
 from npgpt.models.transformer.model import Transformer
 
+WRITING = ("generate", "evaluate", "compare", "describe", "train", "trace", "explore")
 # model_type -> the commands that work on it.
 MODEL_TYPES = {
-    **dict.fromkeys(
-        ("gpt2", "gpt_neo", *LLAMAS),
-        ("generate", "evaluate", "compare", "describe", "train", "trace", "explore"),
-    ),
+    **dict.fromkeys(("gpt2", *LLAMAS), WRITING),
     **dict.fromkeys(BERTS, ("fill_mask", "compare", "describe")),
+    "gpt_neo": WRITING,
     "bart": ("translate", "compare", "describe"),
     "marian": ("translate", "compare", "describe"),
     "transformer": ("translate", "compare", "describe"),
