@@ -160,6 +160,7 @@ def _layer_norm(name: str, shapes: Shapes) -> Box:
 def _linear(name: str, shapes: Shapes, kept: Sequence[Axes]) -> Box:
     d_in, d_out = shapes[f"{name}.weight"]
     parameters = d_in * d_out + math.prod(shapes.get(f"{name}.bias", (0,)))
+    name = name.removeprefix("attn.attention.")  # a GPT-Neo's, too long for a terminal
     return Box(name, [(T, d_in)], [(T, d_out)], parameters, (T, d_in, d_out), kept)
 
 

@@ -25,7 +25,7 @@ from npgpt.text.tokenizer_config import (
 ROLES = ("unk_token", "cls_token", "sep_token", "pad_token", "mask_token")
 BERTS = {role: f"[{role.removesuffix('_token').upper()}]" for role in ROLES}
 ROBERTAS = dict(zip(ROLES, ("<unk>", "<s>", "</s>", "<pad>", "<mask>"), strict=True))
-IN_TOKENIZER_JSON = ("add_prefix_space", "trim_offsets")  # as well; the latter changes no id
+BYTE_PAIRS = ("add_prefix_space", "trim_offsets")  # settings of RoBERTa's; the latter for offsets
 # tokenizer_config.json's name of a setting -> that of the package's normalizer
 NORMALIZER = {
     "tokenize_chinese_chars": "handle_chinese_chars",
@@ -67,8 +67,9 @@ def load_word_pieces(name: str | os.PathLike[str], *, revision: str | None = Non
     whole, vocabulary = folder / "tokenizer.json", folder / "vocab.txt"
     merges = folder / "merges.txt"
     settings = read_tokenizer_config(folder)
-    warn_of_settings(folder, settings, *NORMALIZER, *IN_TOKENIZER_JSON)
-    named = role_tokens(folder, settings)
+    of_byte_pairs = () if vocabulary.is_file() else BYTE_PAIRS
+    warn_of_settings(folder, settings, *NORMALIZER, *of_byte_pairs)
+    named, spaced = role_tokens(folder, settings), bool(settings.get("add_prefix_space"))
     roles = BERTS | named
     steps = {NORMALIZER[key]: settings[key] for key in NORMALIZER if settings.get(key) is not None}
     if whole.is_file():
@@ -76,12 +77,14 @@ def load_word_pieces(name: str | os.PathLike[str], *, revision: str | None = Non
         for step, value in steps.items():
             if hasattr(tokenizer.normalizer, step):
                 setattr(tokenizer.normalizer, step, value)
+        if spaced and hasattr(tokenizer.pre_tokenizer, "add_prefix_space"):
+            tokenizer.pre_tokenizer.add_prefix_space = True
         if tokenizer.token_to_id(roles["mask_token"]) is None:
             roles = ROBERTAS | named
     elif vocabulary.is_file():
         source, tokenizer = vocabulary, _from_vocabulary(vocabulary, roles, steps)
     elif merges.is_file():
-        roles, spaced = ROBERTAS | named, bool(settings.get("add_prefix_space"))
+        roles = ROBERTAS | named
         source, tokenizer = merges, _from_merges(merges, roles, add_prefix_space=spaced)
     else:
         raise FileNotFoundError(

@@ -88,7 +88,7 @@ def test_gpt_neo(described, run) -> None:
     assert parameters["W_Q"] == 768 * 768 == parameters["W_O"] - 768
     assert parameters["attention"] == 3 * parameters["W_Q"] + parameters["W_O"]
     boxes = [box["box"] for box in neo["block"]]
-    assert boxes[1:4] == [f"attn.attention.{part}_proj" for part in "qkv"]
+    assert boxes[1:4] == [f"{part}_proj" for part in "qkv"]
     assert "mask softmax" in boxes
     assert sum(box["parameters"] for box in neo["block"]) == parameters["block"]
     text = run("gpt-neo-125m")[1]

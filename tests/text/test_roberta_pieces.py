@@ -40,16 +40,25 @@ def run(*args: object) -> int:
 
 
 @pytest.mark.hf
-def test_ids_are_those_of_transformers_from_either_kind_of_file(hf, folder, tmp_path) -> None:
+@pytest.mark.parametrize("spaced", [False, True])
+def test_ids_are_those_of_transformers_from_either_kind_of_file(hf, folder, tmp_path, spaced):
     """The mask is as in the published file; without one, transformers 5 forgets its lstrip."""
     from transformers import AddedToken, RobertaTokenizer
 
     mask = AddedToken("<mask>", lstrip=True, special=True)
-    theirs = RobertaTokenizer.from_pretrained(folder, mask_token=mask)
-    theirs.save_pretrained(tmp_path)
-    assert (tmp_path / "tokenizer.json").is_file()
-    from_merges, whole = load_word_pieces(folder), load_word_pieces(tmp_path)
+    options = {"mask_token": mask, "add_prefix_space": spaced}
+    theirs = RobertaTokenizer.from_pretrained(folder, **options)
+    theirs.save_pretrained(tmp_path / "whole")
+    assert (tmp_path / "whole" / "tokenizer.json").is_file()
+    for name in ("vocab.json", "merges.txt"):
+        (tmp_path / name).write_bytes((folder / name).read_bytes())
+    settings = json.dumps({"add_prefix_space": spaced, "trim_offsets": True})
+    (tmp_path / "tokenizer_config.json").write_text(settings)
+    from_merges, whole = load_word_pieces(tmp_path), load_word_pieces(tmp_path / "whole")
     assert whole.source.name == "tokenizer.json"
+    whole.tokenizer.pre_tokenizer.add_prefix_space = False
+    whole.tokenizer.save(str(tmp_path / "whole" / "tokenizer.json"))  # the settings count
+    whole = load_word_pieces(tmp_path / "whole")
     for text in TEXTS:
         assert from_merges.encode(text) == whole.encode(text) == theirs.encode(text)
     assert whole.mask_id == from_merges.mask_id == theirs.mask_token_id
