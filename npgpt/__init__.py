@@ -47,6 +47,8 @@ from npgpt.models.bert.config import BERTConfig
 from npgpt.models.bert.model import BERT
 from npgpt.models.gpt2.config import GPT2Config
 from npgpt.models.gpt2.model import GPT2
+from npgpt.models.gpt_neo.config import GPTNeoConfig
+from npgpt.models.gpt_neo.model import GPTNeo
 from npgpt.models.llama.config import LlamaConfig
 from npgpt.models.llama.model import Llama
 from npgpt.models.transformer.config import TransformerConfig
@@ -62,6 +64,8 @@ __all__ = [
     "GPT2",
     "BERTConfig",
     "GPT2Config",
+    "GPTNeo",
+    "GPTNeoConfig",
     "Llama",
     "LlamaConfig",
     "Transformer",

@@ -17,14 +17,14 @@ import numpy as np
 from npgpt import cli
 from npgpt.cli import left, width
 from npgpt.files.hub import Files
-from npgpt.models.auto import find_supported, from_pretrained
+from npgpt.models.auto import find_supported, from_pretrained, model_type
+from npgpt.models.bert.families import family_of
 from npgpt.models.bert.model import BERT
 from npgpt.ops.softmax import check_logits, softmax_forward
 from npgpt.text.unknown import warn_of_unknown
 from npgpt.text.word_pieces import WordPieces, load_word_pieces
 
 PROG = "npgpt.fill_mask"
-BERTS_MASK = 103  # [MASK] in the vocabularies that BERT was published with
 
 
 class Candidate(NamedTuple):
@@ -47,7 +47,8 @@ def main(argv: Sequence[str]) -> int:
         warn_of_unknown(ids, pieces)
     else:
         pieces, ids = None, cli.parse_ids(given)
-        mask_id = BERTS_MASK if args.mask_id is None else args.mask_id
+        usual = family_of(model_type(place)).mask_id
+        mask_id = usual if args.mask_id is None else args.mask_id
         mask = f"id {mask_id}"
     if mask_id not in ids:
         raise ValueError(f"there is no mask; write {mask} where a token is to be guessed.")
@@ -120,8 +121,10 @@ def _print_json(
 
 
 def _name(token: int, pieces: WordPieces | None) -> str:
-    name = None if pieces is None else pieces.tokenizer.id_to_token(token)
-    return str(token) if name is None else name
+    if pieces is None or pieces.tokenizer.id_to_token(token) is None:
+        return str(token)
+    name: str = pieces.tokenizer.decode([token], skip_special_tokens=False)
+    return name
 
 
 def _filled(ids: Sequence[int], position: int, token: int, pieces: WordPieces | None) -> str:
@@ -147,9 +150,9 @@ def _check(args: argparse.Namespace) -> None:
 def _parser() -> argparse.ArgumentParser:
     parser = cli.new_parser(PROG, "Fill the masks in a text with a BERT, in NumPy.")
     add = parser.add_argument
-    cli.add_text(parser, "with [MASK] where to guess")
+    cli.add_text(parser, "with [MASK], or a RoBERTa's <mask>, where to guess")
     add("--ids", metavar="IDS", help="the text as token ids, [CLS] and [SEP] included")
-    add("--mask-id", type=int, metavar="N", help=f"with --ids: the mask; default: {BERTS_MASK}")
+    add("--mask-id", type=int, metavar="N", help="with --ids: the mask; default: the published one")
     cli.add_model(parser, "a folder, weights/NAME, or a hub id: bert-base-uncased", default=None)
     add("--top-k", type=int, default=5, metavar="K", help="how many tokens a mask; default: 5")
     add("--json", action="store_true", help="one JSON object per mask, on a line of its own")

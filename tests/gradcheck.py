@@ -114,7 +114,9 @@ def is_key_bias(name: str) -> bool:
 
     Not if the keys are turned by their positions, as in a Llama (`layers.N…`).
     """
-    return name.endswith(("key.bias", "k_proj.bias")) and not name.startswith("layers.")
+    return name.endswith(("key.bias", "k_proj.bias", "k_lin.bias")) and not name.startswith(
+        "layers."
+    )
 
 
 def size_of(name: str, arrays: Mapping[str, Any]) -> float:

@@ -53,7 +53,8 @@ def test_every_pair_of_functions_has_cases() -> None:
 
 def test_every_architecture_has_a_model(cases) -> None:
     settings = [case["settings"] for case in cases if case["name"].startswith("models/")]
-    assert {each["config.model_type"] for each in settings} == MODEL_TYPES.keys()
+    alike = {"xlm-roberta", "camembert"}  # roberta but for names of transformers' classes
+    assert {each["config.model_type"] for each in settings} == MODEL_TYPES.keys() - alike
 
 
 def test_the_set_is_complete_and_readable(vectors, cases) -> None:
@@ -261,7 +262,7 @@ def test_the_pages_example_is_an_entry_of_the_index(cases) -> None:
 
 def test_decoding_with_a_cache_gives_the_logits_of_the_whole_pass(vectors, cases) -> None:
     decoded = [case for case in cases if "decode.logits" in case["outputs"]]
-    assert len(decoded) == 16
+    assert len(decoded) == 17
     for case in decoded:
         arrays = read_tensors(vectors / case["file"])
         got, want, inputs = arrays["decode.logits"], arrays["logits"], case["inputs"]

@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 
 from npgpt.files.safetensors_file import read_tensors
+from npgpt.models.bert.families import FAMILIES as BERTS
 from npgpt.models.llama.families import FAMILIES
 from npgpt.models.transformer.model import BIAS
 from npgpt.ops.sinusoids import sinusoids_in_halves
@@ -20,7 +21,7 @@ from npgpt.vectors import command, models
 from npgpt.vectors.inputs import OPERATIONS
 from npgpt.vectors.models import MODELS
 from npgpt.vectors.optimizer import SETTINGS, STEPS
-from tests.goldens import ARCHITECTURES
+from tests.goldens import ARCHITECTURES, gpt_neo
 from tests.goldens.common import Arrays, loss_of, under_grad
 
 pytestmark = [pytest.mark.hf, pytest.mark.usefixtures("hf")]
@@ -29,7 +30,8 @@ EXAMPLE = Path(__file__).parent.parent / "examples" / "vectors_with_torch.py"
 CLASSES = {
     "gpt2": "GPT2LMHeadModel",
     **{kind: family.cls for kind, family in FAMILIES.items()},
-    "bert": "BertForMaskedLM",
+    "gpt_neo": "GPTNeoForCausalLM",
+    **{kind: f"{family.cls}ForMaskedLM" for kind, family in BERTS.items()},
     "bart": "BartForConditionalGeneration",
     "marian": "MarianMTModel",
 }
@@ -86,7 +88,7 @@ def given_to(kind: str, inputs: Arrays) -> dict[str, Any]:
 
     renamed = {"ids": "input_ids"}
     given = {renamed.get(name, name): np.atleast_2d(array) for name, array in inputs.items()}
-    if kind in ("gpt2", *FAMILIES) and "attention_mask" in given:
+    if kind in ("gpt2", "gpt_neo", *FAMILIES) and "attention_mask" in given:
         places = np.cumsum(given["attention_mask"], axis=-1) - 1
         given["position_ids"] = np.maximum(places, 0)
     return {name: torch.tensor(array.copy()) for name, array in given.items()}
@@ -126,8 +128,11 @@ def computed(architecture: Any, reference: Any, given: dict[str, Any], targets: 
 def test_transformers_agrees_and_torchs_adamw(vectors, tmp_path, case, dtype) -> None:
     """Logits where there are tokens, the loss, every gradient, every parameter after two steps."""
     kind, row = case.partition(".")[0], {**MODELS[case]}
-    page = "llama" if kind in FAMILIES else kind
-    architecture, entry = ARCHITECTURES[page], entry_of(vectors, f"models/{case}")
+    page = "llama" if kind in FAMILIES else "bert" if kind in BERTS else kind
+    architecture, entry = (
+        {**ARCHITECTURES, "gpt_neo": gpt_neo}[page],
+        entry_of(vectors, f"models/{case}"),
+    )
     inputs, targets = row.pop("inputs"), row.pop("targets").copy()
     config = architecture.CONFIG.from_dict({**models.ARCHITECTURES[kind].sizes, **row})
     want = read_tensors(vectors / entry["file"])

@@ -4,6 +4,8 @@
     Llama             embed  layers.N.self_attn.probs  ….self_attn  ….mlp  layers.N  norm
     BERT              embed  encoder.layer.N.attention.self.probs  ….attention.output.dense
                       ….attention.output.LayerNorm  ….output.dense  encoder.layer.N  pooler
+    DistilBERT        embed  transformer.layer.N.attention.probs  ….attention.out_lin
+                      ….sa_layer_norm  ….ffn.lin2  transformer.layer.N
     encoder-decoder   encoder.embed  encoder.layers.N.self_attn.probs  ….self_attn
                       ….self_attn_layer_norm  ….fc2  encoder.layers.N  and so on in decoder.…,
                       with ….encoder_attn.probs  ….encoder_attn  ….encoder_attn_layer_norm
@@ -14,9 +16,9 @@ Each has the name of the Hugging Face module whose output it is. Further ones ar
 norms (`ln_1`, `ln_2`, `input_layernorm`, `post_attention_layernorm`); within attention `q`, `k`,
 `v`, `scores` (scaled and masked), `context` (the heads side by side); within the MLP `c_fc` and
 `act`, `gate_proj`, `act_fn`, `up_proj` and `gated` (their product), `intermediate.dense` and
-`intermediate`, `fc1` and `activation_fn`; of a mixture of experts `gate`, the router's scores
-[T, E], and `weights`, 0 for experts that are not chosen; and the gradient that arrives at a
-station.
+`intermediate`, `lin1` and `activation`, `fc1` and `activation_fn`; of a mixture of experts `gate`,
+the router's scores [T, E], and `weights`, 0 for experts that are not chosen; and the gradient that
+arrives at a station.
 """
 
 from __future__ import annotations
@@ -40,7 +42,7 @@ INNER = {  # last part of the names of optional stations
     *("ln_1", "ln_2", "input_layernorm", "post_attention_layernorm"),
     *("q", "k", "v", "scores", "context"),
     *("c_fc", "act", "gate_proj", "act_fn", "up_proj", "gated"),
-    *("intermediate", "fc1", "activation_fn"),
+    *("intermediate", "lin1", "activation", "fc1", "activation_fn"),
     *("gate", "weights"),
 }
 INPUTS = ("ids", "target_ids")  # what the stations are computed from
@@ -198,10 +200,10 @@ def measure_rounding(
 def _check_loss(model: Any, ids: np.ndarray) -> None:
     """Raise ValueError where there is no target, so that there is no loss."""
     if isinstance(model, BERT):
-        if "cls.predictions.bias" not in model.params:
+        if not model.has_mlm_head:
             raise ValueError(
-                "this BERT has no MLM head (cls.predictions.…), so there is no loss and no "
-                "gradient of it; leave out --gradients."
+                f"this BERT has no MLM head ({model.config.family.head}…), so there is no loss and "
+                "no gradient of it; leave out --gradients."
             )
     elif not isinstance(model, Transformer) and len(ids) < 2:
         raise ValueError(

@@ -25,7 +25,7 @@ ROUNDINGS, GRADIENT_ROUNDINGS = 30, 100
 FLOAT64 = 2.0**-19
 LEAST_ROUNDING = 2 * float(np.finfo(np.float32).eps)  # relative; float32 may be exact by chance
 
-KEY_BIASES = (".key.bias", ".k_proj.bias")  # GPT-2 has them within c_attn.bias
+KEY_BIASES = (".key.bias", ".k_proj.bias", ".k_lin.bias")  # GPT-2 has them within c_attn.bias
 
 # Half the relative distance of two neighbours, and half the smallest number.
 HALF_PRECISION = {"float16": (2.0**-11, 2.0**-25), "bfloat16": (2.0**-8, 0.0)}

@@ -14,7 +14,10 @@ from typing import Any, NamedTuple
 from unittest import mock
 
 from npgpt.compare.activations import GRAD, Stations
-from npgpt.models.llama.families import FAMILIES, Experts
+from npgpt.models.bert.families import FAMILIES as BERTS
+from npgpt.models.bert.families import Family
+from npgpt.models.llama.families import FAMILIES as LLAMAS
+from npgpt.models.llama.families import Experts
 
 
 class Attention(NamedTuple):
@@ -25,6 +28,7 @@ class Attention(NamedTuple):
     k: str
     v: str
     out: str  # the module of the layer that reads the heads, side by side
+    station: str = ""  # what its stations belong to, where that is another module
 
 
 class Stack(NamedTuple):
@@ -49,18 +53,6 @@ class Names(NamedTuple):
 
 
 PROJECTIONS = ("q_proj", "k_proj", "v_proj")
-BERT_STACK = Stack(
-    "embed",
-    "encoder.layer",
-    (
-        "attention.output.dense",
-        "attention.output.LayerNorm",
-        "intermediate.dense",
-        "intermediate",
-        "output.dense",
-    ),
-    (Attention("attention.self", "query", "key", "value", "attention.output.dense"),),
-)
 SELF_ATTN = Attention("self_attn", *PROJECTIONS, "self_attn.out_proj")
 ENCODER_ATTN = Attention("encoder_attn", *PROJECTIONS, "encoder_attn.out_proj")
 FFN = ("fc1", "activation_fn", "fc2")
@@ -84,6 +76,9 @@ GPT2_STACK = Stack(
     ("ln_1", "attn", "ln_2", "mlp.c_fc", "mlp.act", "mlp"),
     (Attention("attn", "c_attn", "c_attn", "c_attn", "attn.c_proj"),),
 )
+GPT_NEO_STACK = GPT2_STACK._replace(
+    attentions=(Attention("attn.attention", *PROJECTIONS, "attn.attention.out_proj", "attn"),)
+)
 LLAMA_STACK = Stack(
     "embed",
     "layers",
@@ -97,9 +92,10 @@ LLAMA_STACK = Stack(
 )
 NAMES = {
     "gpt2": Names("GPT2LMHeadModel", (GPT2_STACK,), last=("ln_f",)),
+    "gpt_neo": Names("GPTNeoForCausalLM", (GPT_NEO_STACK,), last=("ln_f",)),
     **{
         kind: Names(family.cls, (LLAMA_STACK,), last=("norm",), experts=family.experts)
-        for kind, family in FAMILIES.items()
+        for kind, family in LLAMAS.items()
     },
     "bart": Names("BartForConditionalGeneration", SEQ2SEQ_STACKS),
     "marian": Names(
@@ -112,20 +108,29 @@ NAMES = {
 
 def names_of(model_type: str, params: Collection[str]) -> Names:
     """The class that has the same parts as a model of npgpt with these parameters."""
-    if model_type == "bert":
-        return _names_of_bert(params)
+    if model_type in BERTS:
+        return _names_of_bert(BERTS[model_type], params)
     if model_type == "bart" and "shared.weight" not in params:
         return NAMES["bart"]._replace(spare=("model.shared.",))  # each side has a table of its own
     return NAMES[model_type]
 
 
-def _names_of_bert(params: Collection[str]) -> Names:
+def _names_of_bert(family: Family, params: Collection[str]) -> Names:
+    parts = family.parts
+    projections = (parts.query, parts.key, parts.value)
+    q, k, v = (name.removeprefix(f"{parts.attention}.") for name in projections)
+    stack = Stack(
+        "embed",
+        family.layers,
+        (parts.out, parts.attn_norm, parts.wide, parts.activation, parts.narrow),
+        (Attention(parts.attention, q, k, v, parts.out),),
+    )
     last = ("pooler",) if "pooler.dense.weight" in params else ()
-    if "cls.predictions.bias" not in params:
-        return Names("BertModel", (BERT_STACK,), last, () if last else ("pooler.",))
-    if last:
-        return Names("BertForPreTraining", (BERT_STACK,), last, ("cls.seq_relationship.",))
-    return Names("BertForMaskedLM", (BERT_STACK,))
+    if family.bias not in params:
+        return Names(f"{family.cls}Model", (stack,), last, () if last else ("pooler.",))
+    if last and family.cls == "Bert":  # the others have no class with both
+        return Names("BertForPreTraining", (stack,), last, ("cls.seq_relationship.",))
+    return Names(f"{family.cls}ForMaskedLM", (stack,))
 
 
 Shape = Callable[[Any], Any]  # from a tensor of transformers', or its gradient, to the station's
@@ -215,7 +220,8 @@ def _hooks(model: Any, names: Names, seen: Seen, now: list[str], *, turned: bool
 def _attention_hooks(
     layer: Any, at: str, attention: Attention, seen: Seen, now: list[str], *, turned: bool
 ) -> Iterator[Any]:
-    module, name = layer.get_submodule(attention.module), f"{at}.{attention.module}"
+    module = layer.get_submodule(attention.module)
+    name = f"{at}.{attention.station or attention.module}"
 
     def enter(*_: Any) -> None:
         now[0] = name

@@ -9,16 +9,18 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
+from functools import partial
 from itertools import permutations
 from typing import Any
 
 import numpy as np
 
 from npgpt.compare.activations import GRAD, Edit, Stations, inputs_and_targets
-from npgpt.compare.steps import CAUSAL, NORM, UNCHANGED, steps_of
+from npgpt.compare.steps import BACK, CAUSAL, NORM, UNCHANGED, steps_of
 from npgpt.compare.subject import Hypothesis, Subject
 from npgpt.models.bert.heads import decoder_name, mlm_head_forward
 from npgpt.models.bert.model import BERT
+from npgpt.models.gpt_neo.model import GPTNeo
 from npgpt.models.llama.config import expert_names
 from npgpt.models.llama.model import Llama
 from npgpt.models.transformer.layers import EPS
@@ -55,8 +57,9 @@ def _activations(s: Subject) -> Iterator[Hypothesis]:
     key = s.option(ACTIVATION_KEYS)
     assert key is not None
     usual = getattr(s.model.config, "activation", getattr(s.model.config, key))
-    names = s.ending(".act", ".act_fn", ".activation_fn", ".intermediate")
-    names += ["logits"] if isinstance(s.model, BERT) and "logits" in s.steps else []
+    names = s.ending(".act", ".act_fn", ".activation_fn", ".intermediate", ".activation")
+    if isinstance(s.model, BERT) and "logits" in s.steps and not s.model.config.family.head_act:
+        names.append("logits")
     names += [router.removesuffix(".gate") for router in s.ending(".gate")]
     done = [ACTIVATIONS.get(usual)]
     for other, functions in ACTIVATIONS.items():
@@ -185,6 +188,9 @@ def _scales(s: Subject) -> Iterator[Hypothesis]:
 
         return edit
 
+    if isinstance(s.model, GPTNeo):
+        yield s.edited("a scale 1/√d_h, which a GPT-Neo does not have", names, times(-0.5))
+        return
     yield s.edited("the scale 1/√d_h is missing", names, times(0.5))
     yield s.edited("the scale 1/d_h instead of 1/√d_h", names, times(-0.5))
     yield s.edited("the scale 1/√(H d_h) instead of 1/√d_h", names, times(0.5, -0.5))
@@ -193,15 +199,16 @@ def _scales(s: Subject) -> Iterator[Hypothesis]:
 def _attention(s: Subject) -> Iterator[Hypothesis]:
     """Masks, and the axis of the softmax."""
     causal = [n for n in s.ending(".probs") if CAUSAL in s.steps[n].made_by]
+    windowed = [n for n in causal if BACK in s.steps[n].made_by]
 
-    def seeing(ahead: int | None) -> Edit:
+    def seeing(more: Callable[..., np.ndarray]) -> Edit:
         def edit(name: str, _: np.ndarray, went: Stations) -> np.ndarray:
             attention = name.removesuffix(".probs")
             raw, scores = _raw_scores(went, attention), went[f"{attention}.scores"]
             T, S = raw.shape[-2:]
             shown = np.isfinite(scores)
             scale = (scores[shown] @ raw[shown]) / np.square(raw[shown]).sum()
-            seen = np.tri(T, S, S if ahead is None else ahead, dtype=bool)
+            seen = shown | more(T, S, dtype=bool)
             return softmax_forward(np.where(seen, raw * scale, -np.inf), axis=-1)[0]
 
         return edit
@@ -210,8 +217,13 @@ def _attention(s: Subject) -> Iterator[Hypothesis]:
         return softmax_forward(went[name.replace(".probs", ".scores")], axis=-2)[0]
 
     if causal:
-        yield s.edited("no causal mask", causal, seeing(None))
-        yield s.edited("the causal mask lets the next token be seen", causal, seeing(1))
+        yield s.edited(
+            "no causal mask", causal, seeing(lambda *shape, dtype: np.ones(shape, dtype))
+        )
+        says = "the causal mask lets the next token be seen"
+        yield s.edited(says, causal, seeing(partial(np.eye, k=1)))
+    if windowed:
+        yield s.edited("no window: all tokens before are seen", windowed, seeing(np.tri))
     says = "softmax over the queries instead of the keys"
     yield s.edited(says, s.ending(".probs"), by_query)
 
@@ -345,7 +357,7 @@ def _tied(s: Subject) -> Iterator[Hypothesis]:
     if not config.tie_word_embeddings or "logits" not in s.steps:
         return
     if isinstance(s.model, BERT):
-        table, head = decoder_name(config), "cls.predictions.decoder.weight"
+        table, head = decoder_name(config), f"{config.family.decoder}.weight"
     else:
         table = config.head_table if isinstance(s.model, Transformer) else s.model.head
     untied = type(s.model)(

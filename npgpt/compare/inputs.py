@@ -17,6 +17,7 @@ import numpy as np
 from npgpt import cli
 from npgpt.compare.dump import Dump, ids_in
 from npgpt.compare.report import TokenText
+from npgpt.models.bert.families import FAMILIES
 from npgpt.models.settings import read_config
 from npgpt.models.transformer.config import DIALECTS, TransformerConfig
 from npgpt.text.unknown import HasUnknown, warn_of_unknown
@@ -110,7 +111,7 @@ def _load_codec(args: argparse.Namespace, place: Path, model_type: str) -> Codec
     if not is_text and args.against is None and (args.dump is not None or args.list):
         return nothing
     try:
-        if model_type == "bert":
+        if model_type in FAMILIES:
             return _word_pieces(args)
         return _source_and_target(args, place) if model_type in DIALECTS else _left_to_right(args)
     except (ValueError, OSError, ImportError):

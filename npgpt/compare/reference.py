@@ -19,11 +19,12 @@ from npgpt.compare.dump import Dump
 from npgpt.compare.hf_modules import Names, names_of, one_by_one, watched
 from npgpt.files.checkpoint import read_raw_config, shortened
 from npgpt.models import auto
-from npgpt.models.llama.families import FAMILIES
+from npgpt.models.bert.families import FAMILIES as BERTS
+from npgpt.models.llama.families import FAMILIES as LLAMAS
 
-# transformers computes the norms, angles and softmax of Llama's kind, and makes a marian's
-# sinusoids, in float32 whatever the dtype.
-IN_FLOAT32 = (*FAMILIES, "marian")
+# transformers computes the norms, angles and softmax of Llama's kind, a GPT-Neo's scores and
+# softmax, and a marian's sinusoids in float32 whatever the dtype.
+IN_FLOAT32 = (*LLAMAS, "gpt_neo", "marian")
 
 
 def hf_stations(
@@ -179,7 +180,7 @@ def _inputs_and_targets(
     if target_ids is not None:
         targets = torch.tensor(target_ids)
         return inputs | {"labels": targets[None]}, targets
-    if model_type == "bert":
+    if model_type in BERTS:
         return inputs, torch.tensor(ids)
     inputs |= {"position_ids": torch.arange(len(ids))[None], "use_cache": False}
     return inputs, torch.tensor(next_token_targets(ids))
@@ -190,14 +191,15 @@ def _prepare_gradients(model: Any, model_type: str, ids: np.ndarray) -> None:
     if model_type in ("bart", "marian"):
         model.final_logits_bias.requires_grad_(True)  # a buffer there, but a term of the logits
     padding = model.config.pad_token_id
-    if model_type == "bert" and padding in ids:
+    if model_type in BERTS and padding in ids:
         warnings.warn(
-            f"the text has the padding token, id {padding}, whose row of the word table would get "
-            "no gradient from the lookup in transformers; here it gets one like all others.",
+            f"the text has the padding token, id {padding}, whose row of a table would get no "
+            "gradient from the lookup in transformers; here it gets one like all others.",
             UserWarning,
             stacklevel=3,
         )
-        model.get_input_embeddings().padding_idx = None
+        for table in model.base_model.embeddings.children():
+            table.padding_idx = None  # the word table's; a RoBERTa's positions have one, too
 
 
 def _gradients(model: Any, names: Names) -> dict[str, np.ndarray]:
@@ -220,7 +222,13 @@ def _gradients(model: Any, names: Names) -> dict[str, np.ndarray]:
             grad = grad.T
         named = one_by_one(bare, grad, names.experts) if names.experts else {bare: grad}
         grads |= {GRAD + ours: array for ours, array in named.items()}
-    bias = GRAD + "cls.predictions.decoder.bias"  # an untied BERT's, whose other bias does nothing
-    if bias in grads:
-        grads[GRAD + "cls.predictions.bias"] = grads.pop(bias)
+    if (family := BERTS.get(model.config.model_type)) is not None:
+        # An untied head has a bias of its own, and the other does nothing; a tied table may be
+        # listed as the head's.
+        alike = {f"{family.decoder}.bias": family.bias}
+        if model.config.tie_word_embeddings:
+            alike[f"{family.decoder}.weight"] = "embeddings.word_embeddings.weight"
+        for theirs, ours in alike.items():
+            if GRAD + theirs in grads:
+                grads[GRAD + ours] = grads.pop(GRAD + theirs)
     return grads

@@ -239,7 +239,7 @@ def _logits(logits: LogitsDifference) -> list[str]:
 
 def next_token(asked: Question, logits: LogitsDifference, token_text: TokenText) -> str:
     """The likeliest tokens of both sides."""
-    at = "after" if asked.model_type in ("gpt2", *FAMILIES) else "at"
+    at = "after" if asked.model_type in ("gpt2", "gpt_neo", *FAMILIES) else "at"
     lines = [f"likeliest {at} position {logits.positions - 1}:"]
     lines.append(f"     {'npgpt':<42}{other_side(asked)}")
     for place, pair in enumerate(zip(logits.ours, logits.theirs, strict=True), start=1):

@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 
 from npgpt.models.bert.heads import decoder_name
 from npgpt.models.bert.model import BERT
+from npgpt.models.gpt_neo.model import GPTNeo
 from npgpt.models.llama.config import expert_names
 from npgpt.models.llama.model import Llama
 from npgpt.models.transformer.model import Transformer
@@ -25,6 +26,7 @@ BIAS = "the gradient that arrives, summed over positions"  # where a matrix or a
 ROWS = "the gradient that arrives at each position, added to the row that was looked up there"
 
 CAUSAL = "the causal mask: -∞ above the diagonal"
+BACK = " or more back"  # of a window
 ALL = "no causal mask: every token sees all"
 
 
@@ -74,12 +76,19 @@ def _short(module: str) -> str:
     return ".".join(parts[numbers[0] + 1 :] if numbers else parts)
 
 
-def _attention(name: str, out: str, mask: str, out_module: str, grouped: str = "") -> Steps:
+def _attention(
+    name: str,
+    out: str,
+    mask: str,
+    out_module: str,
+    grouped: str = "",
+    scale: str = "the scale 1/√d_h",
+) -> Steps:
     """From q, k and v on to what attention adds."""
     return {
         f"{name}.scores": Step(
             (f"{name}.q", f"{name}.k"),
-            f"q·k in each head{grouped}, the scale 1/√d_h, {mask}",
+            f"q·k in each head{grouped}, {scale}, {mask}",
             "0 where the mask forbids to look; with the scale, times k for q and times q for k",
             is_product=True,
         ),
@@ -129,10 +138,7 @@ def _gpt2(model: Any) -> Steps:
         h = f"h.{n}"
         attn, x = f"{h}.attn", f"{h}.ln_1"
         steps[x] = _norm((before,), x, "ln_1.weight, ln_1.bias, layer_norm_epsilon")
-        for part, third in zip("qkv", ("first", "second", "last"), strict=True):
-            more = f", the {third} third of its columns; the split into heads"
-            steps[f"{attn}.{part}"] = _linear(x, f"{attn}.c_attn", more)
-        steps |= _attention(attn, attn, CAUSAL, f"{attn}.c_proj")
+        steps |= _gpt_neo_attention(model, n) if isinstance(model, GPTNeo) else _c_attn(x, attn)
         steps |= {
             f"{h}.ln_2": _norm(
                 (before, attn), f"{h}.ln_2", "x + attn; ln_2.weight, ln_2.bias, layer_norm_epsilon"
@@ -151,6 +157,27 @@ def _gpt2(model: Any) -> Steps:
     return steps | {"logits": _head("ln_f", model.head), "loss": NEXT_TOKEN}
 
 
+def _c_attn(x: str, attn: str) -> Steps:
+    """The attention of a GPT-2, whose queries, keys and values come out of one product."""
+    thirds = zip("qkv", ("first", "second", "last"), strict=True)
+    more = ", the {} third of its columns; the split into heads"
+    steps = {f"{attn}.{q}": _linear(x, f"{attn}.c_attn", more.format(third)) for q, third in thirds}
+    return steps | _attention(attn, attn, CAUSAL, f"{attn}.c_proj")
+
+
+def _gpt_neo_attention(model: GPTNeo, n: int) -> Steps:
+    """That of a GPT-Neo, in its own order: without a scale, and in some blocks with a window."""
+    attn, part = f"h.{n}.attn", f"h.{n}.attn.attention"
+    heads = "; the split into heads"
+    steps = {f"{attn}.{q}": _linear(f"h.{n}.ln_1", f"{part}.{q}_proj", heads) for q in "kvq"}
+    mask = _causal(model.config.windows[n])
+    return steps | _attention(attn, attn, mask, f"{part}.out_proj", scale="no scale")
+
+
+def _causal(window: int | None) -> str:
+    return CAUSAL if window is None else f"{CAUSAL} and for keys {window}{BACK}"
+
+
 def _llama(model: Any) -> Steps:
     steps = {"embed": Step((), "embed_tokens[id]; no position", "", ("embed_tokens",), ROWS)}
     before, eps = "embed", "rms_norm_eps; no mean is subtracted"
@@ -163,8 +190,7 @@ def _llama(model: Any) -> Steps:
             steps[f"{attn}.{part}"] = _turned(x, attn, part, has_norm)
         steps[f"{attn}.v"] = _linear(x, f"{attn}.v_proj", "; the split into heads")
         shared = " (which heads share keys and values)"
-        mask = CAUSAL if window is None else f"{CAUSAL} and for keys {window} or more back"
-        steps |= _attention(attn, attn, mask, f"{attn}.o_proj", shared)
+        steps |= _attention(attn, attn, _causal(window), f"{attn}.o_proj", shared)
         steps |= {
             norm: _norm(
                 (before, attn), norm, f"x + self_attn; post_attention_layernorm.weight, {eps}"
@@ -240,49 +266,50 @@ def _turned(x: str, attn: str, part: str, has_norm: bool) -> Step:
 
 
 def _bert(model: BERT) -> Steps:
-    tables = ("word_embeddings", "position_embeddings", "token_type_embeddings", "LayerNorm")
-    made_by = "LayerNorm(word_embeddings[id] + position_embeddings[t] + token_type_embeddings[0]), "
-    modules = tuple(f"embeddings.{table}" for table in tables)
-    steps = {"embed": Step((), made_by + "layer_norm_eps", "", modules, f"{NORM}; then {ROWS}")}
-    before = "embed"
+    family, before = model.config.family, "embed"
+    steps = {before: _bert_embedding(model)}
     for n in range(model.config.num_hidden_layers):
-        layer = f"encoder.layer.{n}"
-        attn, out = f"{layer}.attention.self", f"{layer}.attention.output.dense"
-        normed, wide = f"{layer}.attention.output.LayerNorm", f"{layer}.intermediate.dense"
-        for part, name in (("k", "key"), ("v", "value"), ("q", "query")):
-            more = "; the split into heads"
-            steps[f"{attn}.{part}"] = _linear(before, f"{attn}.{name}", more)
-        steps |= _attention(attn, out, ALL, out)
+        part, parts, layer = family.layer(n), family.parts, f"{family.layers}.{n}"
+        for station, name in (("k", part.key), ("v", part.value), ("q", part.query)):
+            steps[f"{part.attention}.{station}"] = _linear(before, name, "; the split into heads")
+        steps |= _attention(part.attention, part.out, ALL, part.out)
+        attn_norm = f"LayerNorm(x + {parts.out}), layer_norm_eps"
+        norm = f"LayerNorm(x + {parts.narrow}), layer_norm_eps"
         steps |= {
-            normed: _norm(
-                (before, out), normed, "LayerNorm(x + attention.output.dense), layer_norm_eps"
-            ),
-            wide: _linear(normed, wide),
-            f"{layer}.intermediate": _activation(wide, " (gelu is the exact one)"),
-            f"{layer}.output.dense": _linear(f"{layer}.intermediate", f"{layer}.output.dense"),
-            layer: _norm(
-                (normed, f"{layer}.output.dense"),
-                f"{layer}.output.LayerNorm",
-                "LayerNorm(x + output.dense), layer_norm_eps",
-            ),
+            part.attn_norm: _norm((before, part.out), part.attn_norm, attn_norm),
+            part.wide: _linear(part.attn_norm, part.wide),
+            part.activation: _activation(part.wide, " (gelu is the exact one)"),
+            part.narrow: _linear(part.activation, part.narrow),
+            layer: _norm((part.attn_norm, part.narrow), part.norm, norm),
         }
         before = layer
     return steps | _bert_heads(model, before)
 
 
+def _bert_embedding(model: BERT) -> Step:
+    family = model.config.family
+    first = f"{model.config.first_position} + t" if family.counts_tokens else "t"
+    summands = {"word_embeddings": "id", "position_embeddings": first, "token_type_embeddings": "0"}
+    if not family.has_types:
+        del summands["token_type_embeddings"]
+    made_by = " + ".join(f"{table}[{row}]" for table, row in summands.items())
+    modules = tuple(f"embeddings.{table}" for table in (*summands, "LayerNorm"))
+    made_by = f"LayerNorm({made_by}), layer_norm_eps"
+    return Step((), made_by, "", modules, f"{NORM}; then {ROWS}")
+
+
 def _bert_heads(model: BERT, before: str) -> Steps:
-    steps = {}
+    steps, family = {}, model.config.family
     if "pooler.dense.weight" in model.params:
         made_by = "tanh(pooler.dense) of the first token alone"
         steps["pooler"] = Step((before,), made_by, "", ("pooler.dense",))
-    if "cls.predictions.bias" in model.params:
-        transform, table = "cls.predictions.transform", decoder_name(model.config)
+    if model.has_mlm_head:
+        dense, norm, table = family.transform, family.transform_norm, decoder_name(model.config)
         steps["logits"] = Step(
             (before,),
-            "transform.dense, the activation function, transform.LayerNorm, "
-            f"{table} transposed, cls.predictions.bias",
-            "the same in reverse: the table, LayerNorm, the activation function, transform.dense",
-            (f"{transform}.dense", f"{transform}.LayerNorm", _module(table), "cls.predictions"),
+            f"{dense}, the activation function, {norm}, {table} transposed, {family.bias}",
+            f"the same in reverse: the table, {norm}, the activation function, {dense}",
+            (dense, norm, _module(table), _module(family.bias)),
             "the head's backward as far as this parameter",
             (before,),
         )

@@ -23,6 +23,8 @@ from npgpt.describe.tables import (
 )
 from npgpt.models.bert.config import BERTConfig
 from npgpt.models.bert.config import param_shapes as bert_shapes
+from npgpt.models.bert.families import Family, Parts
+from npgpt.models.gpt_neo.config import GPTNeoConfig
 from npgpt.models.llama.config import LlamaConfig, expert_names
 from npgpt.models.llama.config import param_shapes as llama_shapes
 from npgpt.models.transformer.config import TransformerConfig
@@ -36,7 +38,10 @@ QWEN: dict[str, Any] = {
     "bos_token_id": 151643,
     "eos_token_id": 151643,
 }
-PRESETS: dict[str, LlamaConfig | BERTConfig | TransformerConfig] = {
+PRESETS: dict[str, GPTNeoConfig | LlamaConfig | BERTConfig | TransformerConfig] = {
+    "gpt-neo-125m": GPTNeoConfig(
+        n_embd=768, n_layer=12, n_head=12, attention_types=[[["global", "local"], 6]]
+    ),
     "llama-3-8b": LlamaConfig(
         vocab_size=128256,
         intermediate_size=14336,
@@ -98,6 +103,15 @@ PRESETS: dict[str, LlamaConfig | BERTConfig | TransformerConfig] = {
         **{**QWEN, "max_position_embeddings": 40960, "tie_word_embeddings": False},
     ),
     "bert-base-uncased": BERTConfig(),
+    "roberta-base": BERTConfig(
+        model_type="roberta",
+        vocab_size=50265,
+        max_position_embeddings=514,
+        type_vocab_size=1,
+        layer_norm_eps=1e-5,
+        pad_token_id=1,
+    ),
+    "distilbert-base-uncased": BERTConfig(model_type="distilbert", num_hidden_layers=6),
     "transformer-base": TransformerConfig(),
     "bart-base": TransformerConfig.from_dict(
         {
@@ -111,33 +125,6 @@ PRESETS: dict[str, LlamaConfig | BERTConfig | TransformerConfig] = {
 }
 
 HEAD_NORMS, WORK = "norms of q and k", "at work for a token"  # of some relatives of Llama
-
-LAYER = "encoder.layer.0."  # of a BERT: any layer
-SELF, OUT = f"{LAYER}attention.self.", f"{LAYER}attention.output."
-BARE_BERT = ("embeddings.", "encoder.", "pooler.")
-# A config.json does not say which of pooler and MLM head a checkpoint has: both have a line, and
-# the total is that of BERT itself, with its pooler, as its size is usually given.
-BERT_LINES: tuple[Wanted, ...] = (
-    (0, "embeddings", "embeddings."),
-    (1, "word_embeddings", "embeddings.word_embeddings."),
-    (1, "position_embeddings", "embeddings.position_embeddings."),
-    (1, "token_type_embeddings", "embeddings.token_type_embeddings."),
-    (1, "LayerNorm", "embeddings.LayerNorm."),
-    (0, "a layer", LAYER),
-    (1, "attention", (SELF, f"{OUT}dense.")),
-    *parts(2, SELF, W_Q="query.", W_K="key.", W_V="value."),
-    (2, "W_O", f"{OUT}dense."),
-    (1, "FFN", (f"{LAYER}intermediate.", f"{LAYER}output.dense.")),
-    *parts(2, LAYER, W_1="intermediate.dense.", W_2="output.dense."),
-    (1, "two LayerNorms", (f"{OUT}LayerNorm.", f"{LAYER}output.LayerNorm.")),
-    (0, "all layers", "encoder.layer."),
-    (0, "pooler", "pooler."),
-    (0, "total", BARE_BERT),
-    (0, "MLM head", "cls.predictions."),
-    *parts(1, "cls.predictions.", transform="transform.", decoder="decoder.", bias="bias"),
-    (0, "with MLM head, without pooler", ("embeddings.", "encoder.", "cls.predictions.")),
-    (0, "with both", ""),
-)
 
 LAYERS = ("encoder.layers.0.", "decoder.layers.0.")  # of an encoder-decoder: any layer
 LOGITS_BIAS = "final_logits_bias"  # stored, but never trained: no parameter
@@ -227,7 +214,7 @@ def mlp_of(config: LlamaConfig) -> str:
     return mixture + few
 
 
-def windows_of(config: LlamaConfig) -> str:
+def windows_of(config: LlamaConfig | GPTNeoConfig) -> str:
     """ ", no further back than …", where some blocks see only so many keys."""
     windows = [window for window in config.windows if window is not None]
     if not windows:
@@ -240,15 +227,18 @@ def bert(config: BERTConfig, setting: Setting) -> list[Section]:
     """The description of a BERT, without KV cache: it reads all tokens at once and writes none."""
     d, H, L = config.hidden_size, config.num_attention_heads, config.num_hidden_layers
     head = "is word_embeddings" if config.tie_word_embeddings else "has its own table"
+    family = config.family
+    types = several(config.type_vocab_size, "token type") if family.has_types else "no token types"
     title = (
         f"{setting.model}: {several(L, 'layer')}, d {d}, "
         f"{several(H, 'head')} of {d // H}, FFN {config.intermediate_size} ({config.hidden_act}),\n"
-        "post-norm, every token sees all others, learned positions, "
-        f"{several(config.type_vocab_size, 'token type')},\n"
-        f"vocabulary {config.vocab_size}, context {config.max_position_embeddings}; "
+        f"post-norm, every token sees all others, learned positions, {types},\n"
+        f"vocabulary {config.vocab_size}, context {config.context}; "
         f"decoder of the MLM head {head}"
     )
-    lines = parameter_lines(bert_shapes(config), BERT_LINES, (LAYER,), BARE_BERT)
+    bare = ("embeddings.", f"{family.layers}.", "pooler.")
+    layer = (f"{family.layers}.0.",)
+    lines = parameter_lines(bert_shapes(config), _bert_lines(family, bare), layer, bare)
     tokens, each = setting.tokens, setting.batch * setting.bytes_each
     memory = {
         "parameters": total_of(lines) * setting.bytes_each,
@@ -262,6 +252,37 @@ def bert(config: BERTConfig, setting: Setting) -> list[Section]:
         parameter_section(lines, {}, "layer"),
         _below(f"T = {tokens} tokens", setting),
         memory_section(memory, {}),
+    ]
+
+
+def _bert_lines(family: Family, bare: tuple[str, ...]) -> list[Wanted]:
+    """A config.json does not say which of pooler and MLM head a checkpoint has: both have a line,
+    and the total is that of the bare model, with its pooler, as its size is usually given."""
+    part = Parts(*(f"{name}." for name in family.layer(0)))  # of any layer
+    attention = (part.query, part.key, part.value, part.out)
+    types = [(1, "token_type_embeddings", "embeddings.token_type_embeddings.")]
+    with_head = (*bare[:2], family.head)
+    with_pooler = [(0, "with MLM head, without pooler", with_head), (0, "with both", "")]
+    return [
+        (0, "embeddings", "embeddings."),
+        (1, "word_embeddings", "embeddings.word_embeddings."),
+        (1, "position_embeddings", "embeddings.position_embeddings."),
+        *(types if family.has_types else []),
+        (1, "LayerNorm", "embeddings.LayerNorm."),
+        (0, "a layer", f"{family.layers}.0."),
+        (1, "attention", attention),
+        *parts(2, "", **dict(zip(("W_Q", "W_K", "W_V", "W_O"), attention, strict=True))),
+        (1, "FFN", (part.wide, part.narrow)),
+        *parts(2, "", W_1=part.wide, W_2=part.narrow),
+        (1, "two LayerNorms", (part.attn_norm, part.norm)),
+        (0, "all layers", f"{family.layers}."),
+        *([(0, "pooler", "pooler.")] if family.pooler else []),
+        (0, "total", bare),
+        (0, "MLM head", family.head),
+        (1, "transform", (f"{family.transform}.", f"{family.transform_norm}.")),
+        (1, "decoder", f"{family.decoder}.weight"),
+        (1, "bias", family.bias),
+        *(with_pooler if family.pooler else [(0, "with MLM head", "")]),
     ]
 
 

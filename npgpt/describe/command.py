@@ -19,11 +19,13 @@ from npgpt.files.gguf_reader import read_gguf_header
 from npgpt.files.io import expanded
 from npgpt.models.auto import find_supported, model_type
 from npgpt.models.bert.config import BERTConfig
+from npgpt.models.bert.families import FAMILIES as BERTS
 from npgpt.models.gguf import gguf_config
 from npgpt.models.gpt2.config import PRESETS as GPT2_PRESETS
 from npgpt.models.gpt2.config import GPT2Config
+from npgpt.models.gpt_neo.config import GPTNeoConfig
 from npgpt.models.llama.config import LlamaConfig
-from npgpt.models.llama.families import FAMILIES
+from npgpt.models.llama.families import FAMILIES as LLAMAS
 from npgpt.models.settings import read_config
 from npgpt.models.transformer.config import TransformerConfig
 
@@ -31,12 +33,16 @@ PROG = "npgpt.describe"
 Config = GPT2Config | LlamaConfig | BERTConfig | TransformerConfig
 CONFIGS: dict[str, type[Config]] = {
     "gpt2": GPT2Config,
-    **dict.fromkeys(FAMILIES, LlamaConfig),
-    "bert": BERTConfig,
+    "gpt_neo": GPTNeoConfig,
+    **dict.fromkeys(LLAMAS, LlamaConfig),
+    **dict.fromkeys(BERTS, BERTConfig),
     **dict.fromkeys(("bart", "marian", "transformer"), TransformerConfig),
 }
 PRESETS: dict[str, Config] = {**GPT2_PRESETS, **architectures.PRESETS}
-OWNERS = ("openai-community/", "google-bert/", "facebook/")  # who publishes these on the hub
+OWNERS = (  # who publishes these on the hub
+    *("openai-community/", "EleutherAI/", "google-bert/", "FacebookAI/", "distilbert/"),
+    "facebook/",
+)
 
 
 def main(argv: Sequence[str]) -> int:
@@ -73,6 +79,8 @@ def _check(config: Config, args: argparse.Namespace) -> None:
 def _positions(config: Config) -> int:
     if isinstance(config, GPT2Config):
         return config.n_positions
+    if isinstance(config, BERTConfig):
+        return config.context
     return config.max_position_embeddings
 
 

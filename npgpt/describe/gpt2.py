@@ -1,4 +1,4 @@
-"""A GPT-2 from its configuration alone: its boxes, parameter table, FLOPs, memory.
+"""A GPT-2 or GPT-Neo from its configuration alone: boxes, parameter table, FLOPs, memory.
 
 T, the number of tokens, stays a letter in all axes until something is counted. FLOPs are those of
 the matrix products, 2 for each multiply-add, attention weights counted whole (mask or not); those
@@ -15,6 +15,7 @@ import numpy as np
 
 from npgpt.describe.tables import Line, Wanted, parameter_lines, parts
 from npgpt.models.gpt2.config import GPT2Config, param_shapes
+from npgpt.models.gpt_neo.config import GPTNeoConfig
 from npgpt.ops.activation import ACTIVATIONS
 
 T = "T"
@@ -37,6 +38,13 @@ LINES: tuple[Wanted, ...] = (
     (0, "embedding", ("wte.", "wpe.")),
     (0, "without wpe", ("wte.", "h.", "ln_f.", "lm_head.")),
 )
+
+
+# How a GPT-Neo, whose W_Q, W_K and W_V are stored apart, names them -> as in LINES.
+APART = {
+    **{f"attn.attention.{part}_proj.": f"attn.{part}." for part in "qkv"},
+    "attn.attention.out_proj.": "attn.c_proj.",
+}
 
 
 class Box(NamedTuple):
@@ -110,15 +118,22 @@ def _attention(config: GPT2Config, shapes: Shapes) -> list[Box]:
     d_h = d // H
     x, qkv, head, probs = (T, d), (T, 3 * d), (H, T, d_h), (H, T, T)
     product = (H, T, T, d_h)  # every query with every key, the masked half too
+    if isinstance(config, GPTNeoConfig):
+        q, k, v = (_linear(f"attn.attention.{part}_proj", shapes, kept=[x]) for part in "qkv")
+        projected, cut, mask = [q._replace(kept=[x, x]), k, v], [x, x, x], "mask softmax"
+        W_O = "attn.attention.out_proj"
+    else:
+        projected = [_linear("attn.c_attn", shapes, kept=[x, qkv])]
+        cut, mask, W_O = [qkv], "scale mask softmax", "attn.c_proj"
     return [
         _layer_norm("ln_1", shapes),
-        _linear("attn.c_attn", shapes, kept=[x, qkv]),
-        Box("cut into heads", [qkv], [head, head, head]),
+        *projected,
+        Box("cut into heads", cut, [head, head, head]),
         Box("scores q kᵀ", [head, head], [probs], product=product),
-        Box("scale mask softmax", [probs], [probs], kept=[probs]),
+        Box(mask, [probs], [probs], kept=[probs]),
         Box("weighted sum of v", [probs, head], [head], product=product),
         Box("join heads", [head], [x]),
-        _linear("attn.c_proj", shapes, kept=[x]),
+        _linear(W_O, shapes, kept=[x]),
         Box("+", [x, x], [x]),
     ]
 
@@ -144,7 +159,8 @@ def _layer_norm(name: str, shapes: Shapes) -> Box:
 
 def _linear(name: str, shapes: Shapes, kept: Sequence[Axes]) -> Box:
     d_in, d_out = shapes[f"{name}.weight"]
-    parameters = d_in * d_out + math.prod(shapes[f"{name}.bias"])
+    parameters = d_in * d_out + math.prod(shapes.get(f"{name}.bias", (0,)))
+    name = name.removeprefix("attn.attention.")  # a GPT-Neo's, too long for a terminal
     return Box(name, [(T, d_in)], [(T, d_out)], parameters, (T, d_in, d_out), kept)
 
 
@@ -166,6 +182,8 @@ def gpt2_lines(config: GPT2Config) -> list[Line]:
             thirds = (name.replace("c_attn", part) for part in "qkv")
             shapes |= dict.fromkeys(thirds, (*rows, columns // 3))
         else:
+            for part, ours in APART.items():
+                name = name.replace(part, ours)
             shapes[name] = (*rows, columns)
     return parameter_lines(shapes, LINES, ("h.0.",))
 

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from npgpt.cli import table
+from npgpt.describe.architectures import windows_of
 from npgpt.describe.gpt2 import (
     Axes,
     Box,
@@ -19,6 +20,7 @@ from npgpt.describe.gpt2 import (
 )
 from npgpt.describe.tables import Section, Setting, parameter_section, percent, several
 from npgpt.models.gpt2.config import GPT2Config
+from npgpt.models.gpt_neo.config import GPTNeoConfig
 
 
 def gpt2(config: GPT2Config, setting: Setting) -> list[Section]:
@@ -46,9 +48,12 @@ def gpt2(config: GPT2Config, setting: Setting) -> list[Section]:
 def _title(config: GPT2Config, model: str) -> str:
     d, H = config.n_embd, config.n_head
     head = "is wte" if config.tie_word_embeddings else "has its own table"
+    attention = ""
+    if isinstance(config, GPTNeoConfig):
+        attention = f"scores without a scale{windows_of(config)},\n"
     return (
         f"{model}: {config.n_layer} blocks, d {d}, {H} heads of {d // H}, FFN {config.ffn_width} "
-        f"({config.activation_function}),\n"
+        f"({config.activation_function}),\n{attention}"
         f"vocabulary {config.vocab_size}, context {config.n_positions}; lm_head {head}"
     )
 

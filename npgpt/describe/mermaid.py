@@ -12,6 +12,7 @@ from typing import NamedTuple
 from npgpt.describe.architectures import mlp_of, windows_of
 from npgpt.models.bert.config import BERTConfig
 from npgpt.models.gpt2.config import GPT2Config
+from npgpt.models.gpt_neo.config import GPTNeoConfig
 from npgpt.models.llama.config import LlamaConfig
 from npgpt.models.transformer.config import TransformerConfig
 
@@ -42,8 +43,10 @@ def mermaid(config: GPT2Config | LlamaConfig | BERTConfig | TransformerConfig) -
 
 def _gpt2(config: GPT2Config) -> list[str]:
     d, H, V = config.n_embd, config.n_head, config.vocab_size
+    seen = windows_of(config) if isinstance(config, GPTNeoConfig) else ""
+    attention = f"causal self-attention{seen}<br/>{_heads(H, d // H)}"
     sublayers = [
-        Sublayer("ATT", f"causal self-attention<br/>{_heads(H, d // H)}", "LayerNorm ln_1"),
+        Sublayer("ATT", attention, "LayerNorm ln_1"),
         Sublayer("FFN", _ffn(d, config.ffn_width, config.activation_function), "LayerNorm ln_2"),
     ]
     return [
@@ -80,23 +83,29 @@ def _llama(config: LlamaConfig) -> list[str]:
 
 def _bert(config: BERTConfig) -> list[str]:
     d, H, V = config.hidden_size, config.num_attention_heads, config.vocab_size
-    act, L = config.hidden_act, config.num_hidden_layers
+    act, L, family = config.hidden_act, config.num_hidden_layers, config.family
+    attn_norm, norm = (
+        f"LayerNorm {name.removesuffix('.LayerNorm')}"
+        for name in (family.parts.attn_norm, family.parts.norm)
+    )
     attention = f"self-attention, left and right<br/>{_heads(H, d // H)}"
     sublayers = [
-        Sublayer("ATT", attention, "LayerNorm attention.output"),
-        Sublayer("FFN", _ffn(d, config.intermediate_size, act), "LayerNorm output"),
+        Sublayer("ATT", attention, attn_norm),
+        Sublayer("FFN", _ffn(d, config.intermediate_size, act), norm),
     ]
     types = f"token_type_embeddings<br/>{config.type_vocab_size} × {d}"
+    to_types = [f'KIND["token types　[T]"] --> WTT["{types}"]', f'WTT -- "[T, {d}]" --> EMB']
+    to_pooler = [f'Y -- "first token" --> POOL["pooler: {d} → {d} → tanh"]']
+    rows = f"{config.max_position_embeddings} × {d}"
     return [
         *_tokens("word_embeddings", V, d),
-        *_positions("position_embeddings", f"{config.max_position_embeddings} × {d}", d),
-        f'KIND["token types　[T]"] --> WTT["{types}"]',
-        f'WTT -- "[T, {d}]" --> EMB',
+        *_positions("position_embeddings", rows, d, first=config.first_position),
+        *(to_types if family.has_types else []),
         'EMB --> LNE["LayerNorm embeddings"]',
         "LNE --> X",
         *_frame(f"{L} layers", "LAYER", _post_norm(sublayers, d)),
-        f'Y -- "first token" --> POOL["pooler: {d} → {d} → tanh"]',
-        f'Y --> MLM["MLM head: {d} → {d} → {act} → LayerNorm"]',
+        *(to_pooler if family.pooler else []),
+        f'Y --> MLM["MLM head: {d} → {d} → {config.head_act} → LayerNorm"]',
         *_logits("MLM", "word_embeddings" if config.tie_word_embeddings else None, d, V, "decoder"),
     ]
 
@@ -153,9 +162,12 @@ def _tokens(
     ]
 
 
-def _positions(table: str, size: str, d: int, p: str = "", length: str = "T") -> list[str]:
+def _positions(
+    table: str, size: str, d: int, p: str = "", length: str = "T", *, first: int = 0
+) -> list[str]:
+    last = f"{length}{first - 1:+}".removesuffix("+0")
     return [
-        f'{p}POS["positions　0 … {length}-1"] --> {p}WPE["{table}<br/>{size}"]',
+        f'{p}POS["positions　{first} … {last}"] --> {p}WPE["{table}<br/>{size}"]',
         f'{p}WPE -- "[{length}, {d}]" --> {p}EMB',
     ]
 

@@ -9,6 +9,7 @@ import numpy as np
 from npgpt.models.causal import check_positions
 from npgpt.models.common import Params
 from npgpt.models.gpt2.model import GPT2
+from npgpt.models.gpt_neo.model import GPTNeo
 from npgpt.models.llama.model import Llama
 from npgpt.ops.cross_entropy import cross_entropy_backward, cross_entropy_forward
 from npgpt.trace import lens
@@ -44,7 +45,14 @@ class BothWays(NamedTuple):
 
     def W_O(self, n: int) -> str:
         """The name of the matrix that puts the heads of block n together, without `.weight`."""
-        return f"{self.attn(n)}.{'o_proj' if isinstance(self.model, Llama) else 'c_proj'}"
+        return f"{self.attn(n)}.{self.out}"
+
+    @property
+    def out(self) -> str:
+        """That name within the attention."""
+        if isinstance(self.model, GPTNeo):
+            return "attention.out_proj"
+        return "o_proj" if isinstance(self.model, Llama) else "c_proj"
 
 
 def there_and_back(model: GPT2 | Llama, ids: list[int]) -> BothWays:

@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from npgpt.explore.both_ways import BothWays
+from npgpt.models.gpt_neo.model import GPTNeo
 from npgpt.models.llama.model import Llama
 from npgpt.trace.edits import Effect
 
@@ -115,11 +116,12 @@ def _weights_of(both: BothWays, n: int, head: int) -> list[tuple[str, slice, sli
     d_h = both.in_heads(f"{both.attn(n)}.context").shape[-1]
     all_rows, own = slice(None), slice(head * d_h, (head + 1) * d_h)
     out = (f"{both.W_O(n)}.weight", own, slice(None))
-    if isinstance(both.model, Llama):
+    if isinstance(both.model, Llama | GPTNeo):
         group = head // both.view.n_group
         shared = slice(group * d_h, (group + 1) * d_h)
+        attn = both.W_O(n).rpartition(".")[0]
         parts = zip(("q_proj", "k_proj", "v_proj"), (own, shared, shared), strict=True)
-        return [*((f"{both.attn(n)}.{name}.weight", all_rows, part) for name, part in parts), out]
+        return [*((f"{attn}.{name}.weight", all_rows, part) for name, part in parts), out]
     d = both.view.n_head * d_h
     name = f"{both.attn(n)}.c_attn.weight"
     return [

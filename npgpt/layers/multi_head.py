@@ -14,6 +14,7 @@ from typing import NamedTuple
 import numpy as np
 
 from npgpt.layers.attention import Saved, attend_backward, attend_forward, attention_weights
+from npgpt.layers.projection import ProjectionSaved, projection_backward, projection_forward
 from npgpt.layers.stations import Station, unobserved
 from npgpt.ops.heads import (
     merge_heads_backward,
@@ -24,15 +25,16 @@ from npgpt.ops.heads import (
 from npgpt.ops.linear import Saved as LinearSaved
 from npgpt.ops.linear import linear_backward, linear_forward
 
-KeysValuesSaved = tuple[LinearSaved, LinearSaved]
+Maybe = np.ndarray | None  # a bias that GPT-Neo does not have, and its gradient
+KeysValuesSaved = tuple[ProjectionSaved, ProjectionSaved]
 
 
 def keys_values_forward(
     memory: np.ndarray,
     W_k: np.ndarray,
-    b_k: np.ndarray,
+    b_k: Maybe,
     W_v: np.ndarray,
-    b_v: np.ndarray,
+    b_v: Maybe,
     *,
     n_head: int,
     station: Station = unobserved,
@@ -43,22 +45,22 @@ def keys_values_forward(
 
     Args:
         memory: the text that is looked at [..., S, d].
-        W_k, b_k, W_v, b_v: [d, d], [d], [d, d], [d].
+        W_k, b_k, W_v, b_v: [d, d], [d] or None, [d, d], [d] or None.
         n_head: H.
         station: shows `k` and `v`.
 
     Returns:
         (k, v), each [..., H, S, d_h], and what backward reads.
     """
-    k, saved_k = linear_forward(memory, W_k, b_k)
-    v, saved_v = linear_forward(memory, W_v, b_v)
+    k, saved_k = projection_forward(memory, W_k, b_k)
+    v, saved_v = projection_forward(memory, W_v, b_v)
     k, v = (split_heads_forward(part, n_head=n_head)[0] for part in (k, v))
     return (station("k", k), station("v", v)), (saved_k, saved_v)
 
 
 def keys_values_backward(
     dk: np.ndarray, dv: np.ndarray, saved: KeysValuesSaved, station: Station = unobserved
-) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
+) -> tuple[np.ndarray, np.ndarray, Maybe, np.ndarray, Maybe]:
     """Gradients of memory, W_k, b_k, W_v and b_v; memory gets the sum of both its ways.
 
     Args:
@@ -66,15 +68,15 @@ def keys_values_backward(
     """
     saved_k, saved_v = saved
     dk, dv = station("k", dk), station("v", dv)
-    dmemory, dW_k, db_k = linear_backward(split_heads_backward(dk, None), saved_k)
-    through_v, dW_v, db_v = linear_backward(split_heads_backward(dv, None), saved_v)
+    dmemory, dW_k, db_k = projection_backward(split_heads_backward(dk, None), saved_k)
+    through_v, dW_v, db_v = projection_backward(split_heads_backward(dv, None), saved_v)
     return dmemory + through_v, dW_k, db_k, dW_v, db_v
 
 
 class QueryAttentionSaved(NamedTuple):
     """What `query_attention_backward` reads."""
 
-    q: LinearSaved
+    q: ProjectionSaved
     heads: Saved
     n_head: int
     out: LinearSaved
@@ -90,7 +92,7 @@ def query_attention_forward(
     k: np.ndarray,
     v: np.ndarray,
     W_q: np.ndarray,
-    b_q: np.ndarray,
+    b_q: Maybe,
     W_o: np.ndarray,
     b_o: np.ndarray,
     *,
@@ -110,7 +112,7 @@ def query_attention_forward(
     Args:
         x: [..., T, d].
         k, v: [..., H, S, d_h], see `keys_values_forward`.
-        W_q, b_q, W_o, b_o: [d, d], [d], [d, d], [d].
+        W_q, b_q, W_o, b_o: [d, d], [d] or None, [d, d], [d].
         n_head: H.
         divisor, mask, pdrop, rng, flash: see `attend_forward`.
         station: shows `q` [..., H, T, d_h], then as `attention_forward`, and `context`
@@ -119,7 +121,7 @@ def query_attention_forward(
     Returns:
         y [..., T, d], and what backward reads.
     """
-    q, saved_q = linear_forward(x, W_q, b_q)
+    q, saved_q = projection_forward(x, W_q, b_q)
     q = station("q", split_heads_forward(q, n_head=n_head)[0])  # [..., T, d] -> [..., H, T, d_h]
     context, saved_heads = attend_forward(
         q, k, v, divisor=divisor, mask=mask, pdrop=pdrop, rng=rng, flash=flash, station=station
@@ -131,7 +133,7 @@ def query_attention_forward(
 
 def query_attention_backward(
     dy: np.ndarray, saved: QueryAttentionSaved, station: Station = unobserved
-) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
+) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray, Maybe, np.ndarray, np.ndarray]:
     """Gradients of x, k, v, W_q, b_q, W_o and b_o.
 
     Args:
@@ -140,5 +142,5 @@ def query_attention_backward(
     dmerged, dW_o, db_o = linear_backward(dy, saved.out)
     dcontext = merge_heads_backward(station("context", dmerged), saved.n_head)
     dq, dk, dv = attend_backward(dcontext, saved.heads, station)
-    dx, dW_q, db_q = linear_backward(split_heads_backward(station("q", dq), None), saved.q)
+    dx, dW_q, db_q = projection_backward(split_heads_backward(station("q", dq), None), saved.q)
     return dx, dk, dv, dW_q, db_q, dW_o, db_o

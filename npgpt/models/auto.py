@@ -18,26 +18,30 @@ from npgpt.files.foreign import check_plain_config
 from npgpt.files.gguf_reader import read_gguf_header
 from npgpt.files.hub import Files, find_model
 from npgpt.models.bert.checkpoint import load_bert
+from npgpt.models.bert.families import FAMILIES as BERTS
 from npgpt.models.bert.model import BERT
 from npgpt.models.generation import read_generation
-from npgpt.models.gguf import LLAMAS, load_gguf
+from npgpt.models.gguf import LLAMAS as GGUF_LLAMAS
+from npgpt.models.gguf import load_gguf
 from npgpt.models.gpt2.checkpoint import load_checkpoint
 from npgpt.models.gpt2.model import GPT2
+from npgpt.models.gpt_neo.checkpoint import LAYOUT as NEO_LAYOUT
+from npgpt.models.gpt_neo.config import GPTNeoConfig
+from npgpt.models.gpt_neo.model import GPTNeo
 from npgpt.models.llama.checkpoint import load_llama
 from npgpt.models.llama.config import LlamaConfig
-from npgpt.models.llama.families import FAMILIES
+from npgpt.models.llama.families import FAMILIES as LLAMAS
 from npgpt.models.llama.model import Llama
 from npgpt.models.settings import find_model_type
 from npgpt.models.transformer.checkpoint import load_transformer
 from npgpt.models.transformer.model import Transformer
 
+WRITING = ("generate", "evaluate", "compare", "describe", "train", "trace", "explore")
 # model_type -> the commands that work on it.
 MODEL_TYPES = {
-    "gpt2": ("generate", "evaluate", "compare", "describe", "train", "trace", "explore"),
-    **dict.fromkeys(
-        FAMILIES, ("generate", "evaluate", "compare", "describe", "train", "trace", "explore")
-    ),
-    "bert": ("fill_mask", "compare", "describe"),
+    **dict.fromkeys(("gpt2", *LLAMAS), WRITING),
+    **dict.fromkeys(BERTS, ("fill_mask", "compare", "describe")),
+    "gpt_neo": WRITING,
     "bart": ("translate", "compare", "describe"),
     "marian": ("translate", "compare", "describe"),
     "transformer": ("translate", "compare", "describe"),
@@ -49,10 +53,9 @@ def from_pretrained(
 ) -> Any:
     """The model in a folder, in `weights/NAME`, on the hub, or in a `.gguf` file.
 
-    A `GPT2`, `Llama` (mistral, mixtral, qwen2, qwen3, qwen3_moe, too), `BERT` or (bart, marian)
-    `Transformer`, by the `model_type` of its config.json or the architecture that the file names.
-    Raises as `load_checkpoint`, `npgpt.models.gguf.load_gguf` and
-    `npgpt.files.checkpoint.of_one_save` do.
+    A `GPT2`, `Llama`, `BERT`, a relative of these, or (bart, marian) a `Transformer`, by the
+    `model_type` of its config.json or the architecture that the file names. Raises as
+    `load_checkpoint`, `npgpt.models.gguf.load_gguf` and `npgpt.files.checkpoint.of_one_save` do.
     """
     dtype = float_type(dtype)  # before a download
     place = find_model(name, revision, check=_check_plain)
@@ -63,12 +66,16 @@ def from_pretrained(
     else:
         with of_one_save(place):
             match model_type(place):
-                case kind if kind in FAMILIES:
+                case kind if kind in LLAMAS:
                     model = Llama(*load_llama(place, dtype=dtype))
                 case "bart" | "marian" | "transformer":
                     model = Transformer(*load_transformer(place, dtype=dtype))
-                case "bert":
+                case kind if kind in BERTS:
                     model = BERT(*load_bert(place, dtype=dtype))
+                case "gpt_neo":
+                    model = GPTNeo(
+                        *load_checkpoint(place, dtype=dtype, cls=GPTNeoConfig, layout=NEO_LAYOUT)
+                    )
                 case _:
                     model = GPT2(*load_checkpoint(place, dtype=dtype))
     if place.suffix != ".gguf" and not isinstance(model, BERT):
@@ -122,7 +129,7 @@ def model_type(place: Path) -> str:
     """
     if place.suffix == ".gguf":
         architecture = str(read_gguf_header(place).settings.get("general.architecture"))
-        return LLAMAS.get(architecture, architecture)
+        return GGUF_LLAMAS.get(architecture, architecture)
     path = place / "config.json" if place.suffix != ".json" else place
     kind = find_model_type(read_raw_config(path))
     if kind is None:

@@ -66,7 +66,7 @@ def of(params: Params, *names: str) -> list[np.ndarray]:
     ]
 
 
-def put(grads: Params, *names: str, of: Iterable[np.ndarray]) -> None:
+def put(grads: Params, *names: str, of: Iterable[Any]) -> None:
     """Put the gradients of parts under their names, in the order in which `of` lists parameters.
 
     Either every part named has a bias or none has.

@@ -26,9 +26,12 @@ from npgpt.ops.activation import ACTIVATIONS
 Activation = Annotated[str, one_of(*ACTIVATIONS)]
 # transformers' classes, which name the architecture where there is no model_type.
 CLASSES = re.compile(
-    "(GPT2|Llama|Mistral|Mixtral|Qwen2|Qwen3|Qwen3Moe|Bert|Bart|Marian)"
+    "(GPT2|GPTNeo|Llama|Mistral|Mixtral|Qwen2|Qwen3|Qwen3Moe|Bert|Roberta|XLMRoberta|Camembert"
+    "|DistilBert|Bart|Marian)"
     "(?=Model|LMHead|DoubleHeads|MTModel|For)"
 )
+# Where a class's name is not quite the model_type.
+DASHED = {"xlmroberta": "xlm-roberta", "gptneo": "gpt_neo"}
 SIZES_OF_GPT2 = ("n_positions", "n_embd", "n_layer", "n_head")
 
 # Known to change no result, whatever the architecture: what other heads, programs and tasks need,
@@ -58,12 +61,14 @@ class Keys(NamedTuple):
         where both are there.
     fixed: name -> its only value that npgpt follows, and why; null is that value.
     no_effect: names known to change no result here.
+    renamed: setting -> its name in the file, where that is another one.
     defaults: what is meant where the file is silent, as far as that is not the architecture's own.
     """
 
     aliases: Mapping[str, str] = {}
     fixed: Mapping[str, tuple[Any, str]] = {}
     no_effect: tuple[str, ...] = ()
+    renamed: Mapping[str, str] = {}
     defaults: Mapping[str, Any] = {}
 
 
@@ -87,7 +92,8 @@ def find_model_type(raw: Mapping[str, Any]) -> Any:
     names = {match[1].lower() for name in classes if (match := CLASSES.match(str(name)))}
     found = {name.replace("moe", "_moe") for name in names}
     if len(found) == 1:
-        return found.pop()
+        kind = found.pop()
+        return DASHED.get(kind, kind)
     if not classes and any(size in raw for size in SIZES_OF_GPT2):
         return "gpt2"
     return None
@@ -112,15 +118,16 @@ def read_settings(
             raise ValueError(f"{where}: {name} is {said}, but {reason}.")
     raw = {**keys.defaults, **_without_aliases(raw, keys.aliases, where)}
     generation.Generation.from_dict(raw, where)
-    own = {name: raw[name] for name in _kinds(cls) if name in raw}
+    own = {keys.renamed.get(name, name): name for name in _kinds(cls)}
+    other = {key: raw[key] for key in raw if key not in own}
     known = {*FIXED, *keys.fixed, *NO_EFFECT, *keys.no_effect, *generation.KEYS}
-    if unknown := [name for name in raw if name not in own and raw[name] and name not in known]:
+    if unknown := [key for key in other if other[key] and key not in known]:
         warnings.warn(
             f"{where}: npgpt does not know {shortened(unknown)}, which may change results.",
             UserWarning,
             stacklevel=5,  # the line that called the architecture's loader
         )
-    return {**own, "other": {name: raw[name] for name in raw if name not in own}}
+    return {**{name: raw[key] for key, name in own.items() if key in raw}, "other": other}
 
 
 def _without_aliases(
@@ -151,16 +158,19 @@ def naming(where: str) -> Iterator[None]:
         raise ValueError(f"{where}: {error}") from error
 
 
-def check_config(config: Any) -> None:
+def check_config(config: Any, renamed: Mapping[str, str] = {}) -> None:
     """Raise ValueError, one sentence, unless every setting is of its kind; for `__post_init__`.
 
-    NumPy's numbers become Python's, which can be written to config.json.
+    NumPy's numbers become Python's, which can be written to config.json. Errors call a setting as
+    config.json does, see `Keys.renamed`.
     """
     kinds = _kinds(config.__class__)
     for name in kinds:
         if isinstance(value := getattr(config, name), np.generic):
             object.__setattr__(config, name, value.item())  # the configuration is frozen
-    check_kinds(vars(config), kinds)
+    called = {name: renamed.get(name, name) for name in kinds}
+    values = {called[name]: getattr(config, name) for name in kinds}
+    check_kinds(values, {called[name]: kind for name, kind in kinds.items()})
 
 
 @functools.cache
@@ -171,14 +181,16 @@ def _kinds(cls: Any) -> dict[str, Any]:
     return kinds
 
 
-def check_heads(config: Any, width: str, heads: str) -> None:
+def check_heads(config: Any, width: str, heads: str, renamed: Mapping[str, str] = {}) -> None:
     """Raise ValueError unless the width is a multiple of the number of heads."""
     d, H = getattr(config, width), getattr(config, heads)
     if d % H:
+        width, heads = renamed.get(width, width), renamed.get(heads, heads)
         raise ValueError(f"{width} {d} cannot be cut into {heads} {H} heads.")
 
 
-def as_raw(config: Any, **first: Any) -> dict[str, Any]:
+def as_raw(config: Any, renamed: Mapping[str, str] = {}, **first: Any) -> dict[str, Any]:
     """The content of config.json: what no file said, then `other`, then every known setting."""
-    own = {f.name: getattr(config, f.name) for f in fields(config) if f.name != "other"}
-    return {**first, **config.other, **own}
+    own = [f.name for f in fields(config) if f.name != "other"]
+    settings = {renamed.get(name, name): getattr(config, name) for name in own}
+    return {**first, **config.other, **settings}

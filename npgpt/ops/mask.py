@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 
 
@@ -50,6 +52,14 @@ def attention_mask_for(
     """
     causal = causal_mask(T, S, window)
     return causal if attention_mask is None else causal & padding_mask(attention_mask)
+
+
+def attention_masks_for(
+    T: int, S: int, attention_mask: np.ndarray | None, windows: Sequence[int | None]
+) -> list[np.ndarray]:
+    """That of each block, where some look no further back than a window; equal ones are one."""
+    masks = {window: attention_mask_for(T, S, attention_mask, window) for window in {*windows}}
+    return [masks[window] for window in windows]
 
 
 def mask_forward(scores: np.ndarray, mask: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

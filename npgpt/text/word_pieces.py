@@ -2,7 +2,8 @@
 
 A folder's tokenizer.json is taken as it is. For a vocab.txt, BERT's own steps are put together:
 clean, lower the case if the folder says so, cut at spaces and punctuation, then take the longest
-piece that the vocabulary has. A text is neither padded nor shortened.
+piece that the vocabulary has. For vocab.json and merges.txt, RoBERTa's: GPT-2's byte pairs, and
+other names for the tokens of a text's frame. A text is neither padded nor shortened.
 """
 
 from __future__ import annotations
@@ -22,6 +23,9 @@ from npgpt.text.tokenizer_config import (
 )
 
 ROLES = ("unk_token", "cls_token", "sep_token", "pad_token", "mask_token")
+BERTS = {role: f"[{role.removesuffix('_token').upper()}]" for role in ROLES}
+ROBERTAS = dict(zip(ROLES, ("<unk>", "<s>", "</s>", "<pad>", "<mask>"), strict=True))
+BYTE_PAIRS = ("add_prefix_space", "trim_offsets")  # settings of RoBERTa's; the latter for offsets
 # tokenizer_config.json's name of a setting -> that of the package's normalizer
 NORMALIZER = {
     "tokenize_chinese_chars": "handle_chinese_chars",
@@ -61,22 +65,31 @@ def load_word_pieces(name: str | os.PathLike[str], *, revision: str | None = Non
     package("BERT's word pieces need the package tokenizers")
     folder = find_model(name, revision, files=("tokenizer",))
     whole, vocabulary = folder / "tokenizer.json", folder / "vocab.txt"
+    merges = folder / "merges.txt"
     settings = read_tokenizer_config(folder)
-    warn_of_settings(folder, settings, *NORMALIZER)
-    roles = {role: f"[{role.removesuffix('_token').upper()}]" for role in ROLES}
-    roles |= role_tokens(folder, settings)
+    of_byte_pairs = () if vocabulary.is_file() else BYTE_PAIRS
+    warn_of_settings(folder, settings, *NORMALIZER, *of_byte_pairs)
+    named, spaced = role_tokens(folder, settings), bool(settings.get("add_prefix_space"))
+    roles = BERTS | named
     steps = {NORMALIZER[key]: settings[key] for key in NORMALIZER if settings.get(key) is not None}
     if whole.is_file():
         source, (tokenizer, _) = whole, read_tokenizer_json(whole)
         for step, value in steps.items():
             if hasattr(tokenizer.normalizer, step):
                 setattr(tokenizer.normalizer, step, value)
+        if spaced and hasattr(tokenizer.pre_tokenizer, "add_prefix_space"):
+            tokenizer.pre_tokenizer.add_prefix_space = True
+        if tokenizer.token_to_id(roles["mask_token"]) is None:
+            roles = ROBERTAS | named
     elif vocabulary.is_file():
         source, tokenizer = vocabulary, _from_vocabulary(vocabulary, roles, steps)
+    elif merges.is_file():
+        roles = ROBERTAS | named
+        source, tokenizer = merges, _from_merges(merges, roles, add_prefix_space=spaced)
     else:
         raise FileNotFoundError(
-            f"{folder} has neither tokenizer.json nor vocab.txt, so there are no word pieces; give "
-            "ids instead of text, or copy the vocabulary into the folder."
+            f"{folder} has neither tokenizer.json nor vocab.txt nor merges.txt, so there are no "
+            "word pieces; give ids instead of text, or copy the vocabulary into the folder."
         )
     add_listed_tokens(tokenizer, folder, settings)
     mask_token = roles["mask_token"]
@@ -90,7 +103,7 @@ def load_word_pieces(name: str | os.PathLike[str], *, revision: str | None = Non
 
 def _from_vocabulary(path: Path, roles: dict[str, str], steps: dict[str, bool]) -> Any:
     """BERT's tokenizer with the pieces that a vocab.txt lists, one a line, ids from 0."""
-    from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers, processors
+    from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers
 
     try:
         text = path.read_text(encoding="utf-8-sig")  # Windows editors put a byte order mark
@@ -107,12 +120,36 @@ def _from_vocabulary(path: Path, roles: dict[str, str], steps: dict[str, bool]) 
     tokenizer = Tokenizer(models.WordPiece(ids, unk_token=roles["unk_token"]))
     tokenizer.normalizer = normalizers.BertNormalizer(**steps)
     tokenizer.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
+    tokenizer.decoder = decoders.WordPiece()
+    tokenizer.add_special_tokens(special)
+    return _framed(tokenizer, roles)
+
+
+def _from_merges(path: Path, roles: dict[str, str], *, add_prefix_space: bool) -> Any:
+    """RoBERTa's tokenizer: byte pairs as in GPT-2, by this merges.txt and the vocab.json beside."""
+    from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers
+
+    with failures_named(str(path)):
+        model = models.BPE.from_file(str(path.with_name("vocab.json")), str(path))
+    tokenizer = Tokenizer(model)
+    if missing := [token for token in roles.values() if tokenizer.token_to_id(token) is None]:
+        raise ValueError(f"{path.with_name('vocab.json')} lacks {', '.join(missing):.99}.")
+    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=add_prefix_space)
+    tokenizer.decoder = decoders.ByteLevel()
+    mask = roles["mask_token"]  # takes the space before it along, as a word does
+    tokenizer.add_special_tokens([token for token in roles.values() if token != mask])
+    tokenizer.add_special_tokens([AddedToken(mask, lstrip=True)])
+    return _framed(tokenizer, roles)
+
+
+def _framed(tokenizer: Any, roles: dict[str, str]) -> Any:
+    """The tokenizer, which puts its first and last token around a text from now on."""
+    from tokenizers import processors
+
     start, end = roles["cls_token"], roles["sep_token"]
     tokenizer.post_processor = processors.TemplateProcessing(
         single=f"{start} $A {end}",
         pair=f"{start} $A {end} $B:1 {end}:1",
-        special_tokens=[(start, ids[start]), (end, ids[end])],
+        special_tokens=[(token, tokenizer.token_to_id(token)) for token in (start, end)],
     )
-    tokenizer.decoder = decoders.WordPiece()
-    tokenizer.add_special_tokens(special)
     return tokenizer

@@ -153,6 +153,7 @@ def _evaluate(run: Run, report: Report) -> tuple[float, float]:
 
 def _sample(run: Run, prompt: list[int], step: int) -> str:
     """What the model writes by now, the prompt included."""
+    rotary = getattr(run.model.config, "rotary", None)  # a Llama's
     new = run.model.generate(
         prompt,
         SAMPLE_TOKENS,
@@ -161,7 +162,7 @@ def _sample(run: Run, prompt: list[int], step: int) -> str:
         allowed=decodable_ids(run.tokenizer, run.model.rows),
         slide=True,
         # A cache cannot follow angles that change with the length of the text.
-        use_cache=getattr(run.model.config, "rope_type", None) != "dynamic",
+        use_cache=rotary is None or rotary.same_angles is None,
     )
     marks = {run.end_of_text, *run.tokenizer.frame[0]}
     ids = [token for token in [*prompt, *new] if token not in marks]

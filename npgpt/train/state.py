@@ -24,6 +24,8 @@ from npgpt.files.safetensors_file import read_metadata, read_tensors, write_tens
 from npgpt.files.tensors import Shapes, broken_names
 from npgpt.models.gpt2.config import GPT2Config, param_shapes
 from npgpt.models.gpt2.model import GPT2
+from npgpt.models.gpt_neo.config import GPTNeoConfig
+from npgpt.models.gpt_neo.model import GPTNeo
 from npgpt.models.llama.config import LlamaConfig
 from npgpt.models.llama.config import param_shapes as llama_shapes
 from npgpt.models.llama.families import FAMILIES
@@ -112,6 +114,9 @@ def _empty_model(raw: dict[str, Any], where: str) -> tuple[GPT2 | Llama, Shapes]
     if raw.get("model_type") in FAMILIES:
         llama = LlamaConfig.from_dict(raw, where)
         return Llama(llama, {}), llama_shapes(llama)
+    if raw.get("model_type") == "gpt_neo":
+        neo = GPTNeoConfig.from_dict(raw, where)
+        return GPTNeo(neo, {}), param_shapes(neo)
     config = GPT2Config.from_dict(raw, where)
     return GPT2(config, {}), param_shapes(config)
 

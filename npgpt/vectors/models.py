@@ -5,6 +5,7 @@ Each is a row of `MODELS`: how it differs from the sizes of its architecture, an
 
 from __future__ import annotations
 
+import json
 import sys
 from collections.abc import Callable, Iterator, Mapping
 from functools import partial
@@ -13,9 +14,12 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from npgpt.models.bert import config as bert
+from npgpt.models.bert.families import FAMILIES as BERTS
 from npgpt.models.bert.model import BERT
 from npgpt.models.gpt2 import config as gpt2
 from npgpt.models.gpt2.model import GPT2
+from npgpt.models.gpt_neo.config import GPTNeoConfig
+from npgpt.models.gpt_neo.model import GPTNeo
 from npgpt.models.llama import config as llama
 from npgpt.models.llama.families import FAMILIES
 from npgpt.models.llama.model import Llama
@@ -51,6 +55,20 @@ LLAMA = Architecture(
         max_position_embeddings=9,
     ),
 )
+BERT_ROW = Architecture(
+    BERT,
+    bert.BERTConfig,
+    bert.init_params,
+    case(
+        vocab_size=13,
+        hidden_size=6,
+        num_hidden_layers=2,
+        num_attention_heads=3,
+        intermediate_size=10,
+        max_position_embeddings=9,
+        type_vocab_size=2,
+    ),
+)
 ARCHITECTURES = {
     "gpt2": Architecture(
         GPT2,
@@ -68,18 +86,29 @@ ARCHITECTURES = {
         ),
     ),
     **dict.fromkeys(FAMILIES, LLAMA),
-    "bert": Architecture(
-        BERT,
-        bert.BERTConfig,
-        bert.init_params,
+    **dict.fromkeys(BERTS, BERT_ROW),
+    "distilbert": BERT_ROW._replace(
+        sizes=case(
+            vocab_size=13,
+            dim=6,
+            n_layers=2,
+            n_heads=3,
+            hidden_dim=10,
+            max_position_embeddings=9,
+        ),
+    ),
+    "gpt_neo": Architecture(
+        GPTNeo,
+        GPTNeoConfig,
+        gpt2.init_params,
         case(
             vocab_size=13,
-            hidden_size=6,
-            num_hidden_layers=2,
-            num_attention_heads=3,
-            intermediate_size=10,
             max_position_embeddings=9,
-            type_vocab_size=2,
+            hidden_size=6,
+            num_layers=2,
+            num_heads=3,
+            intermediate_size=10,
+            attention_types=[[["global", "local"], 1]],
         ),
     ),
     "transformer": Architecture(
@@ -167,6 +196,13 @@ MODELS: dict[str, dict[str, Any]] = {
         ),
         targets=ASKED[:, ::-1],
     ),
+    "roberta.padded": case(
+        inputs=case(ids=np.where(LEFT == 1, TEXTS, 1), attention_mask=LEFT),
+        targets=ASKED,
+        model_type="roberta",
+    ),
+    "distilbert.one_text": case(**CAUSAL, model_type="distilbert"),
+    "gpt_neo.window": case(**LEFT_PADDED, window_size=2),
     "transformer.one_text": TRANSLATION,
     "transformer.padded": TRANSLATIONS,
     "transformer.bart": case(**TRANSLATIONS, model_type="bart"),
@@ -224,6 +260,8 @@ def _settings(values: Mapping[str, Any], part: str = "") -> dict[str, Any]:
             found |= _settings(value, f"{part}{name}.")
         elif isinstance(value, (int, float, str)):
             found[part + name] = value
+        elif name == "attention_types":  # which blocks of a GPT-Neo are local
+            found[part + name] = json.dumps(value)
     return found
 
 

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from npgpt.models.bert.config import BERTConfig, init_params
+from npgpt.models.bert.families import family_of
 from npgpt.models.bert.model import BERT
 
 # No two sizes agree, so that a swapped axis cannot go unnoticed.
@@ -40,8 +41,9 @@ PIECES = [
 
 
 def tiny_bert_config(**options: Any) -> BERTConfig:
-    """A configuration that computes in a millisecond."""
-    return BERTConfig.from_dict({**SIZES, **options})
+    """A configuration that computes in a millisecond; of BERT's relatives, too (`model_type`)."""
+    renamed = family_of(options.get("model_type", "bert")).renamed
+    return BERTConfig.from_dict({renamed.get(n, n): v for n, v in {**SIZES, **options}.items()})
 
 
 def random_bert(

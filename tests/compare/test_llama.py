@@ -65,9 +65,7 @@ def test_compare_names_what_a_relative_has_of_its_own(
     ids = ("--ids", "3 1 4 1 5", "--model", str(folder))
     with monkeypatch.context() as changed:
         if fault[0] == "window":
-            changed.setattr(
-                "npgpt.models.llama.model.attention_mask_for", lambda T, S, *_: causal_mask(T, S)
-            )
+            changed.setattr("npgpt.ops.mask.attention_mask_for", lambda T, S, *_: causal_mask(T, S))
         else:
             place = "projection" if fault[0] == "linear_forward" else "grouped_attention"
             changed.setattr(f"npgpt.layers.{place}.{fault[0]}", fault[1])

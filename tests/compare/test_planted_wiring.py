@@ -87,7 +87,7 @@ def test_the_tied_embedding_without_the_gradient_of_the_head(gpt2, tmp_path, dty
 
 
 def post_norm_block(
-    x: np.ndarray, params: Any, n: int, config: Any, mask: Any, run: Pass
+    x: np.ndarray, params: Any, n: int, config: Any, mask: Any, run: Pass, _: Any
 ) -> tuple[np.ndarray, None]:
     """A block of the first Transformer: x = LN(x + sublayer(x))."""
     h, eps = f"h.{n}", config.layer_norm_epsilon

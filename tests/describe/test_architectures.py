@@ -61,6 +61,41 @@ def test_bert_base(described) -> None:
     assert bert["tokens"] == 512
 
 
+def test_berts_relatives(described, run) -> None:
+    """RoBERTa's word table is larger; DistilBERT has half the layers, no token types, no pooler."""
+    roberta, small = described("FacebookAI/roberta-base"), described("distilbert-base-uncased")
+    assert roberta["parameters"]["total"] == 124_645_632
+    assert roberta["parameters"]["position_embeddings"] == 514 * 768
+    assert roberta["tokens"] == 512
+    assert small["parameters"]["total"] == 66_362_880
+    assert small["parameters"]["with MLM head"] == 66_985_530
+    assert small["parameters"]["a layer"] == roberta["parameters"]["a layer"] == 7_087_872
+    assert not {"pooler", "token_type_embeddings"} & small["parameters"].keys()
+    assert "learned positions, no token types,\n" in run("distilbert-base-uncased")[1]
+    diagram = run("roberta-base", "--mermaid")[1]
+    assert "positions　2 … T+1" in diagram
+    assert "pooler" in diagram
+    diagram = run("distilbert-base-uncased", "--mermaid")[1]
+    assert "LayerNorm sa_layer_norm" in diagram
+    assert not any(word in diagram for word in ("pooler", "token types"))
+
+
+def test_gpt_neo(described, run) -> None:
+    """GPT-2's description: parts stored apart, no scale, windows."""
+    neo = described("EleutherAI/gpt-neo-125m")
+    parameters = neo["parameters"]
+    assert parameters["total"] == 125_198_592
+    assert parameters["W_Q"] == 768 * 768 == parameters["W_O"] - 768
+    assert parameters["attention"] == 3 * parameters["W_Q"] + parameters["W_O"]
+    boxes = [box["box"] for box in neo["block"]]
+    assert boxes[1:4] == [f"{part}_proj" for part in "qkv"]
+    assert "mask softmax" in boxes
+    assert sum(box["parameters"] for box in neo["block"]) == parameters["block"]
+    text = run("gpt-neo-125m")[1]
+    assert "\nscores without a scale, no further back than 256 tokens in 6 blocks,\n" in text
+    assert "self-attention, no further back than 256 tokens" in run("gpt-neo-125m", "--mermaid")[1]
+
+
 def test_the_text_of_a_bert(run) -> None:
     out = run("bert-base-uncased", "--dtype", "bfloat16")[1]
     said = [" ".join(line.split()) for line in out.splitlines()]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -13,6 +14,7 @@ from npgpt.explore.both_ways import there_and_back
 from npgpt.explore.data import Wishes, characters, collect, tokens
 from npgpt.trace import lens
 from tests.builders.gpt2 import random_gpt2
+from tests.builders.gpt_neo import random_gpt_neo
 from tests.builders.llama import random_llama
 from tests.explore.conftest import FOIL, POSITION, TARGET
 
@@ -27,13 +29,17 @@ EXPERTS: dict[str, Any] = {
     "moe_intermediate_size": 7,
     "decoder_sparse_step": 2,
 }
+MODELS: dict[str, Any] = {
+    "gpt2": random_gpt2,
+    "gpt_neo": partial(random_gpt_neo, window_size=len(IDS)),  # or scores are hidden
+    "llama": random_llama,
+    "experts": partial(random_llama, **EXPERTS),
+}
 
 
-@pytest.fixture(params=["gpt2", "llama", "experts"])
+@pytest.fixture(params=MODELS)
 def model(request, rng) -> Any:
-    if request.param == "gpt2":
-        return random_gpt2(rng)
-    return random_llama(rng, **(EXPERTS if request.param == "experts" else {}))
+    return MODELS[request.param](rng)
 
 
 @pytest.fixture

@@ -14,6 +14,7 @@ import npgpt
 from npgpt.explore import explore
 from npgpt.models.gpt2.config import init_params
 from npgpt.trace import lens
+from tests.builders.gpt_neo import random_gpt_neo
 from tests.builders.llama import random_llama
 from tests.explore.conftest import TEXT, Opened
 
@@ -303,6 +304,24 @@ def test_relatives_show_what_they_have(open_page, tmp_path, family, options, for
     opened.set("step=4&back=0&key=0")
     hides = ", j ≤ i − 3" in opened.text("#v-head .formula")
     assert hides == (family == "mistral")
+    assert opened.said == []
+
+
+def test_a_gpt_neo_shows_windows_no_scale_and_its_own_names(open_page, tmp_path) -> None:
+    sizes = {"vocab_size": 30, "max_position_embeddings": 40, "window_size": 3}
+    model = random_gpt_neo(np.random.default_rng(0), np.float32, **sizes)
+    explore(model, [3, 1, 4, 1, 5, 9, 2, 6], position=6).save(tmp_path / "page.html")
+    opened = open_page(tmp_path / "page.html")
+    opened.go("lang=en&head=1.2&step=1&p=6")
+    assert "q = x WQ,  k = x WK,  v = x WV" in opened.text("#v-head .formula")
+    assert "P = softmax(q k⊤ + M)" in opened.text("#c-attention aside")
+    for step in (2, 3, 4, 5, 6):
+        opened.set(f"step={step}&back={step % 2}&key=0")
+        assert not re.search(r"undefined|NaN|Infinity|\[object", opened.text("main"))
+    opened.set("step=6&back=0&key=5")
+    assert "h.1.attn.attention.out_proj.weight" in opened.text("body")
+    opened.set("step=4&back=0&key=0")
+    assert ", j ≤ i − 3" in opened.text("#v-head .formula")
     assert opened.said == []
 
 

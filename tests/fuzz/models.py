@@ -22,6 +22,7 @@ from npgpt.models.bert.model import BERT
 from npgpt.models.transformer.model import Transformer
 from tests.builders.bert import random_bert
 from tests.builders.gpt2 import random_gpt2
+from tests.builders.gpt_neo import random_gpt_neo
 from tests.builders.llama import random_llama
 from tests.builders.transformer import DIALECTS, random_transformer
 from tests.fuzz.changes import change_folder
@@ -40,6 +41,9 @@ MODELS: dict[str, Callable[[np.random.Generator], Any]] = {
     "gpt2": lambda rng: random_gpt2(rng, np.float32),
     "llama": lambda rng: random_llama(rng, np.float32, rope_scaling=LLAMA3),
     "bert": lambda rng: random_bert(rng, np.float32),
+    "roberta": lambda rng: random_bert(rng, np.float32, model_type="roberta"),
+    "distilbert": lambda rng: random_bert(rng, np.float32, model_type="distilbert"),
+    "gpt_neo": lambda rng: random_gpt_neo(rng, np.float32),
     "bart": lambda rng: random_transformer(rng, np.float32, **DIALECTS["bart"]),
     "marian": lambda rng: random_transformer(rng, np.float32, **DIALECTS["two tables"]),
     "transformer": lambda rng: random_transformer(rng, np.float32, num_beams=2),

@@ -8,12 +8,15 @@ from typing import Any
 import numpy as np
 
 from npgpt.models.bert.config import BERTConfig as CONFIG
+from npgpt.models.bert.families import family_of
 from npgpt.models.bert.model import BERT as MODEL
 from tests.goldens.common import array, loss_of, real_positions, under_grad
 
 __all__ = ["CONFIG", "MODEL", "in_float64"]
 
 REAL = None
+WORDS = "embeddings.word_embeddings.weight"  # which a class may list as the head's, where tied
+CONTEXT = ("ids", "attention_mask", "token_type_ids")
 # name -> options with the class of transformers, lengths of the rows, the side that is padded
 CASES: dict[str, tuple[dict[str, Any], list[int], str]] = {
     "masked": (
@@ -65,22 +68,25 @@ CASES: dict[str, tuple[dict[str, Any], list[int], str]] = {
 def reference_model(options: dict[str, Any], seed: int, dtype: str = "float64") -> Any:
     """A random model with the scales of a trained one: BertForMaskedLM, or options["kind"].
 
+    options["model_type"] makes one of BERT's relatives; sizes have BERT's names all the same.
     Biases and gains are off their 0 and 1, some LayerNorm gains are 3, some rows 20 times larger.
     """
     import torch
     import transformers
 
-    options = {**options}
-    kind = options.pop("kind", "BertForMaskedLM")
+    options = {"model_type": "bert", **options}
+    family = family_of(options["model_type"])
+    kind = options.pop("kind", f"{family.cls}ForMaskedLM")
+    options = {family.renamed.get(name, name): value for name, value in options.items()}
     torch.manual_seed(seed)
-    config = transformers.BertConfig(**options, attn_implementation="eager")
+    config = transformers.AutoConfig.for_model(**options, attn_implementation="eager")
     model = getattr(transformers, kind)(config).double().eval()
     for name, param in model.named_parameters():
         if param.ndim == 1:
             param.data += 0.1 * torch.randn_like(param)
         else:
             param.data[1::6] *= 20
-        if name.endswith("LayerNorm.weight"):
+        if name.lower().endswith("norm.weight"):
             param.data[::5] = 3
     return model.to(getattr(torch, dtype))
 
@@ -98,20 +104,26 @@ def random_input(
     shape, d = real.shape, options["hidden_size"]
     ids = rng.integers(1, options["vocab_size"], shape)
     dhidden = rng.standard_normal((*shape, d))
-    if options.get("pad_token_id", 0) is None:
+    family = family_of(options.get("model_type", "bert"))
+    padding = options.get("pad_token_id", family.defaults.get("pad_token_id", 0))
+    if padding is None:
         ids -= 1
     else:
-        ids[~real], dhidden[~real] = 0, 0
+        ids[ids == padding] = 0 if padding else 1
+        ids[~real], dhidden[~real] = padding, 0
     hidden = real & (rng.random(shape) < 0.4)
     hidden[0, -1 if side == "left" else 0] = True  # one target there is in any case
-    given = {
+    given: dict[str, np.ndarray] = {
         "ids": ids,
         "token_type_ids": rng.integers(0, options.get("type_vocab_size", 2), shape),
         "attention_mask": real.astype(np.int64),
     }
+    if not family.has_types:
+        del given["token_type_ids"]
     targets = np.where(hidden, rng.integers(0, options["vocab_size"], shape), -100)
-    if options.get("kind") == "BertModel":
-        return {**given, "dhidden": dhidden, "dpooled": rng.standard_normal((len(ids), d))}
+    if options.get("kind", "").endswith("Model"):
+        given["dhidden"] = dhidden
+        return given | ({"dpooled": rng.standard_normal((len(ids), d))} if family.pooler else {})
     return {**given, "targets": targets}
 
 
@@ -123,18 +135,16 @@ def reference_outputs(model: Any, given: dict[str, np.ndarray]) -> dict[str, np.
     import torch
 
     model.zero_grad()
-    out = model(
-        torch.tensor(given["ids"]),
-        attention_mask=torch.tensor(given["attention_mask"]),
-        token_type_ids=torch.tensor(given["token_type_ids"]),
-    )
+    context = {name: torch.tensor(given[name]) for name in CONTEXT if name in given}
+    out = model(context.pop("ids"), **context)
     if hasattr(out, "logits"):
         loss = loss_of(out.logits, given["targets"])
         loss.backward()
         outputs = {"logits": out.logits, "loss": loss}
     else:
-        outputs = {"hidden": out.last_hidden_state, "pooled": out.pooler_output}
-        upstream = [torch.tensor(given[name]).to(model.dtype) for name in ("dhidden", "dpooled")]
+        outputs = {"hidden": out.last_hidden_state, "pooled": out.get("pooler_output")}
+        outputs = {name: output for name, output in outputs.items() if f"d{name}" in given}
+        upstream = [torch.tensor(given[f"d{name}"]).to(model.dtype) for name in outputs]
         torch.autograd.backward([*outputs.values()], upstream)
     return {name: output.detach().numpy() for name, output in outputs.items()}
 
@@ -143,8 +153,10 @@ def reference_params(model: Any, *, gradients: bool = False) -> dict[str, np.nda
     """The parameters or their gradients under npgpt's names, a Linear's weight [in, out]."""
     import torch
 
-    bias, decoder = "cls.predictions.bias", "cls.predictions.decoder"
-    untied = decoder + ".bias" in dict(model.named_parameters())
+    family = family_of(model.config.model_type)
+    bias, decoder = family.bias, family.decoder
+    untied = bias != f"{decoder}.bias" in dict(model.named_parameters())
+    tied = model.config.tie_word_embeddings
     found = {}
     for name, param in model.named_parameters():
         if name == bias and untied:
@@ -153,7 +165,8 @@ def reference_params(model: Any, *, gradients: bool = False) -> dict[str, np.nda
         owner = model.get_submodule(name.rpartition(".")[0])
         if isinstance(owner, torch.nn.Linear) and name != decoder + ".weight":
             value = value.T  # a bias stays as it is
-        found[name.removeprefix("bert.").replace(decoder + ".bias", bias)] = value
+        name = name.removeprefix(family.prefix).replace(decoder + ".bias", bias)
+        found[WORDS if tied and name == decoder + ".weight" else name] = value
     return found
 
 
@@ -161,11 +174,16 @@ def computed(
     model: MODEL, given: dict[str, np.ndarray], rng: np.random.Generator | None = None
 ) -> dict[str, Any]:
     """The same outputs by npgpt, and `grad.NAME` of every parameter."""
-    context: dict[str, Any] = {n: given[n] for n in ("ids", "attention_mask", "token_type_ids")}
+    context: dict[str, Any] = {name: given[name] for name in CONTEXT if name in given}
     out = model.forward(**context)
     if "targets" in given:
         loss, grads = model.loss_and_grads(targets=given["targets"], rng=rng, **context)
         return {"logits": out.logits, "loss": loss, **under_grad(grads)}
-    dhidden, dpooled = (given[name].astype(out.hidden.dtype) for name in ("dhidden", "dpooled"))
-    grads = model.backward(None, out.saved, dhidden=dhidden, dpooled=dpooled)
-    return {"hidden": out.hidden, "pooled": out.pooled, **under_grad(grads)}
+    upstream: dict[str, Any] = {
+        name: given[name].astype(out.hidden.dtype)
+        for name in ("dhidden", "dpooled")
+        if name in given
+    }
+    grads = model.backward(None, out.saved, **upstream)
+    outputs = {name.removeprefix("d"): getattr(out, name.removeprefix("d")) for name in upstream}
+    return {**outputs, **under_grad(grads)}

@@ -13,6 +13,7 @@ import pytest
 from npgpt.ops.dropout import dropout_forward
 from tests.builders.bert import random_bert
 from tests.builders.gpt2 import random_gpt2
+from tests.builders.gpt_neo import random_gpt_neo
 from tests.builders.llama import random_llama
 from tests.builders.transformer import random_transformer
 from tests.goldens import ARCHITECTURES, reference_values
@@ -26,6 +27,14 @@ SITES: dict[str, tuple[Any, dict[str, float], list[Any]]] = {
     "gpt2": (
         random_gpt2,
         {"embd_pdrop": 0.25, "attn_pdrop": PROBS, "resid_pdrop": WIDE},
+        [
+            (0.25, (B, T, 12)),  # embeddings
+            *2 * [(PROBS, (B, 3, T, T)), (WIDE, (B, T, 12)), (WIDE, (B, T, 12))],
+        ],
+    ),
+    "gpt_neo": (
+        random_gpt_neo,
+        {"embed_dropout": 0.25, "attention_dropout": PROBS, "resid_dropout": WIDE},
         [
             (0.25, (B, T, 12)),  # embeddings
             *2 * [(PROBS, (B, 3, T, T)), (WIDE, (B, T, 12)), (WIDE, (B, T, 12))],
@@ -62,8 +71,10 @@ SITES: dict[str, tuple[Any, dict[str, float], list[Any]]] = {
         ],
     ),
 }
-CASES: list[tuple[str, dict[str, str]]] = [(kind, {}) for kind in SITES]
+CASES: list[tuple[str, dict[str, Any]]] = [(kind, {}) for kind in SITES]
 CASES += [("transformer", {"model_type": dialect}) for dialect in ("bart", "marian")]
+CASES += [("bert", {"model_type": "distilbert"})]
+CASES += [("bert", {"model_type": "roberta", "max_position_embeddings": T + 2})]
 
 
 @pytest.mark.parametrize(("kind", "more"), CASES, ids=str)

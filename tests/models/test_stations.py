@@ -2,6 +2,7 @@
 replaced."""
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -10,17 +11,22 @@ import pytest
 from npgpt.ops.cross_entropy import cross_entropy_backward, cross_entropy_forward
 from tests.builders.bert import random_bert
 from tests.builders.gpt2 import random_gpt2
+from tests.builders.gpt_neo import random_gpt_neo
 from tests.builders.llama import random_llama
 from tests.builders.transformer import DIALECTS, random_transformer
 
 T = 5
-KINDS = ["gpt2", "llama", "mixtral", "qwen3_moe", "bert", *DIALECTS]
 # One of the two blocks has experts.
-SPARSE = {"num_experts": 4, "decoder_sparse_step": 2, "moe_intermediate_size": 7}
-RELATIVES: dict[str, dict[str, Any]] = {
-    "mixtral": {"num_local_experts": 5},
-    "qwen3_moe": {**SPARSE, "num_experts_per_tok": 3},
+SPARSE: dict[str, Any] = {"num_experts": 4, "decoder_sparse_step": 2, "moe_intermediate_size": 7}
+MAKERS: dict[str, Any] = {
+    "gpt2": random_gpt2,
+    "gpt_neo": random_gpt_neo,
+    "llama": random_llama,
+    "mixtral": partial(random_llama, model_type="mixtral", num_local_experts=5),
+    "qwen3_moe": partial(random_llama, model_type="qwen3_moe", **SPARSE, num_experts_per_tok=3),
+    **{kind: partial(random_bert, model_type=kind) for kind in ("bert", "roberta", "distilbert")},
 }
+KINDS = [*MAKERS, *DIALECTS]
 
 
 class Case(NamedTuple):
@@ -44,10 +50,7 @@ def case(request, rng) -> Case:
     if kind in DIALECTS:
         model = random_transformer(rng, **DIALECTS[kind])
         return Case(model, (ids, targets[:T]), targets[1 : T + 1])
-    if kind in RELATIVES:
-        return Case(random_llama(rng, model_type=kind, **RELATIVES[kind]), (ids,), targets)
-    make: Any = {"gpt2": random_gpt2, "llama": random_llama, "bert": random_bert}[kind]
-    return Case(make(rng), (ids,), targets)
+    return Case(MAKERS[kind](rng), (ids,), targets)
 
 
 def both_ways(case: Case) -> tuple[dict[str, np.ndarray], dict[str, np.ndarray]]:

@@ -7,16 +7,21 @@ import npgpt
 from npgpt.trace.edits import ablate, patch
 from tests.builders.bert import random_bert
 from tests.builders.gpt2 import random_gpt2
+from tests.builders.gpt_neo import random_gpt_neo
 from tests.builders.llama import random_llama
 
 IDS = np.array([1, 4, 2, 0, 5, 3])
 OTHER = np.array([2, 2, 6, 1, 0, 4])
-OUT = {"gpt2": "h.{}.attn.c_proj.weight", "llama": "layers.{}.self_attn.o_proj.weight"}
+OUT = {
+    npgpt.GPT2: "h.{}.attn.c_proj.weight",
+    npgpt.GPTNeo: "h.{}.attn.attention.out_proj.weight",
+    npgpt.Llama: "layers.{}.self_attn.o_proj.weight",
+}
 
 
-@pytest.fixture(params=["gpt2", "llama"])
+@pytest.fixture(params=[random_gpt2, random_gpt_neo, random_llama])
 def model(request, rng):
-    return random_gpt2(rng) if request.param == "gpt2" else random_llama(rng)
+    return request.param(rng)
 
 
 def loss(model) -> float:
@@ -25,7 +30,7 @@ def loss(model) -> float:
 
 def test_a_head_is_off_where_its_rows_of_w_o_are_0(model) -> None:
     """The same from the parameters, for each head by itself."""
-    name = OUT["gpt2" if isinstance(model, npgpt.GPT2) else "llama"].format(1)
+    name = OUT[type(model)].format(1)
     W, whole = model.params[name], loss(model)
     n_head = 3 if isinstance(model, npgpt.GPT2) else 6
     d_h = len(W) // n_head

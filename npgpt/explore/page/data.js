@@ -33,6 +33,7 @@ const ATTN = LLAMA ? "self_attn" : "attn";
 const ACT = LLAMA ? "gated" : "act";
 const LN_1 = LLAMA ? "input_layernorm" : "ln_1";
 const LN_2 = LLAMA ? "post_attention_layernorm" : "ln_2";
+const DIVIDED = DATA.divisors[0] === 1 ? "" : " / √d_{h}"; // step 3, which GPT-Neo leaves out
 const LN_F = LLAMA ? "norm" : "ln_f";
 
 /** One number of an array, or the last axis where one index is missing. */

@@ -36,13 +36,13 @@ const FORMULAS = {
       },
   attention: {
     forward: [
-      LLAMA ? "P = softmax(Rq (Rk)^{⊤} / √d_{h} + M)" : "P = softmax(q k^{⊤} / √d_{h} + M)",
+      `P = softmax(${LLAMA ? "Rq (Rk)^{⊤}" : "q k^{⊤}"}${DIVIDED} + M)`,
       "z = P v",
     ],
     back: [
       "dP = dz v^{⊤}",
       "dS = P ⊙ (dP − Σ_{k} P_{k} dP_{k})",
-      "dq = dS k / √d_{h}",
+      `dq = dS k${DIVIDED}`,
       "dv = P^{⊤} dz",
     ],
   },

@@ -78,7 +78,7 @@ function attentionPython() {
   const masked = step < 5 && hidden(head, p, key); // the station has −∞ there
   if (step < 6) return [seen(step === 5 ? "probs" : "scores") + cell, masked ? undefined : value];
   const rows = `[${(head % H) * d_h}:${((head % H) + 1) * d_h}]`;
-  const W_O = `model.params["${station(layerOf(head), `${ATTN}.${LLAMA ? "o_proj" : "c_proj"}.weight`)}"]${rows}`;
+  const W_O = `model.params["${station(layerOf(head), `${ATTN}.${DATA.out}.weight`)}"]${rows}`;
   return [`${seen("probs")}${cell} * norm(${seen("v")}[${shared}, ${key}] @ ${W_O})`, value];
 }
 

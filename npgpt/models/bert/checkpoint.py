@@ -17,24 +17,28 @@ from npgpt.files.checkpoint import check_saved, write_checkpoint
 from npgpt.files.safetensors_file import read_tensor
 from npgpt.files.tensors import Copy, Layout, as_stored, find_tensors, load_params, unwrapped
 from npgpt.models.bert.config import BERTConfig, param_shapes
+from npgpt.models.bert.families import Family
 from npgpt.models.settings import read_config
 
-WORDS, DECODER = "embeddings.word_embeddings.weight", "cls.predictions.decoder.weight"
-BIAS, DECODER_BIAS = "cls.predictions.bias", "cls.predictions.decoder.bias"
-LAYOUT = Layout(
-    model="this BERT",
-    prefix="bert.",
-    bare=("cls.",),
-    matrices=r".*\.(query|key|value|dense)\.weight",
-    blocks={"encoder.layer": "num_hidden_layers"},
-    unit="layers",
-    old_names={"LayerNorm.gamma": "LayerNorm.weight", "LayerNorm.beta": "LayerNorm.bias"},
-    buffers=("embeddings.position_ids", "embeddings.token_type_ids"),  # 0, 1, 2, … and zeros
-    keeps_others=True,
-    hints={
-        DECODER: ", but tie_word_embeddings is false; set it to true if the head is the word table"
-    },
-)
+WORDS = "embeddings.word_embeddings.weight"
+MATRICES = r"(.*\.)?(query|key|value|dense|[qkv]_lin|out_lin|lin[12]|vocab_transform)\.weight"
+
+
+def layout_of(family: Family) -> Layout:
+    """How the checkpoints of a family name and store the parameters."""
+    hint = ", but tie_word_embeddings is false; set it to true if the head is the word table"
+    return Layout(
+        model="this BERT",
+        prefix=family.prefix,
+        bare=(family.head,),
+        matrices=MATRICES,
+        blocks={family.layers: "num_hidden_layers"},
+        unit="layers",
+        old_names={"LayerNorm.gamma": "LayerNorm.weight", "LayerNorm.beta": "LayerNorm.bias"},
+        buffers=("embeddings.position_ids", "embeddings.token_type_ids"),  # 0, 1, 2, … and zeros
+        keeps_others=True,
+        hints={f"{family.decoder}.weight": hint},
+    )
 
 
 def load_bert(
@@ -49,15 +53,19 @@ def load_bert(
     """
     folder = Path(folder)
     config = read_config(BERTConfig, folder / "config.json")
-    stored = find_tensors(folder, LAYOUT)
+    family = config.family
+    stored = find_tensors(folder, layout_of(family))
     found, tied = stored.entries, config.tie_word_embeddings
+    bias, decoder_bias = family.bias, f"{family.decoder}.bias"
     # An untied head reads the decoder's own bias; the other one, where it is stored, has no effect.
-    if DECODER_BIAS in found and (BIAS not in found or not tied):
-        found[BIAS] = found.pop(DECODER_BIAS)
-    copies = {DECODER: Copy(WORDS), DECODER_BIAS: Copy(BIAS)} if tied else {}
+    if decoder_bias in found and (bias not in found or not tied):
+        found[bias] = found.pop(decoder_bias)
+    copies = {f"{family.decoder}.weight": Copy(WORDS)} if tied else {}
+    if tied and decoder_bias != bias:
+        copies[decoder_bias] = Copy(bias)
     pooler, mlm_head = (
         any(name.startswith(head) for name in found.keys() - copies.keys())
-        for head in ("pooler.", "cls.predictions.")
+        for head in ("pooler.", family.head)
     )
     shapes = param_shapes(config, pooler=pooler, mlm_head=mlm_head)
     params = load_params(stored, shapes, config, dtype, copies)
@@ -78,20 +86,22 @@ def save_bert(
 ) -> None:
     """Write `config.json` and `model.safetensors` as transformers reads them.
 
-    With an MLM head as BertForMaskedLM has it, else as BertModel; a pooler beside an MLM head is
-    saved too, though BertForMaskedLM has no use for it and says so. `others`, the tensors of a task
-    that `load_bert` found, go beside them, for the architecture that the file named.
+    With an MLM head as BertForMaskedLM has it (RobertaForMaskedLM, and so on), else as BertModel; a
+    pooler beside an MLM head is saved too, though that class has no use for it and says so.
+    `others`, the tensors of a task that `load_bert` found, go beside them, for the architecture
+    that the file named.
 
     Raises ValueError for parameters that do not fit the configuration, and what
     `npgpt.files.checkpoint.write_checkpoint` raises, which takes the `options`.
     """
-    mlm_head, pooler = BIAS in params, "pooler.dense.weight" in params
+    family, layout = config.family, layout_of(config.family)
+    mlm_head, pooler = family.bias in params, "pooler.dense.weight" in params
     dtype = check_saved(params, param_shapes(config, pooler=pooler, mlm_head=mlm_head))
     has_prefix = mlm_head or others
-    tensors = as_stored(params, LAYOUT if has_prefix else LAYOUT._replace(prefix=""))
-    if DECODER in params:  # an untied head has a bias of its own there
-        tensors[DECODER_BIAS] = params[BIAS]
+    tensors = as_stored(params, layout if has_prefix else layout._replace(prefix=""))
+    if f"{family.decoder}.weight" in params:  # an untied head has a bias of its own there
+        tensors[f"{family.decoder}.bias"] = params[family.bias]
     raw = {**config.to_dict(), "dtype": dtype}
     if not others or "architectures" not in config.other:
-        raw["architectures"] = ["BertForMaskedLM" if mlm_head else "BertModel"]
+        raw["architectures"] = [family.cls + ("ForMaskedLM" if mlm_head else "Model")]
     write_checkpoint(folder, raw, {**(others or {}), **tensors}, **options)

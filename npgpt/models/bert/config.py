@@ -1,8 +1,9 @@
 """BERT's sizes and options (config.json), and the parameters that follow from them.
 
-Field names are those of Hugging Face's `config.json`. `hidden_size` is the article's d,
-`num_attention_heads` H, `num_hidden_layers` L, `vocab_size` V, `intermediate_size` F,
-`max_position_embeddings` the context length. Leaves out BERT as a decoder, and relative positions.
+Field names are those of Hugging Face's `config.json` for BERT; DistilBERT's has others, which
+`npgpt.models.bert.families` lists. `hidden_size` is the article's d, `num_attention_heads` H,
+`num_hidden_layers` L, `vocab_size` V, `intermediate_size` F, `max_position_embeddings` the context
+length, but in a RoBERTa some rows more. Leaves out BERT as a decoder, and relative positions.
 """
 
 from __future__ import annotations
@@ -14,7 +15,8 @@ from typing import Any
 
 import numpy as np
 
-from npgpt.files.kinds import Blocks, NonNegative, Probability, Size
+from npgpt.files.kinds import Blocks, NonNegative, Probability, Size, is_id
+from npgpt.models.bert.families import Family, family_of
 from npgpt.models.settings import (
     Activation,
     Keys,
@@ -36,9 +38,14 @@ KEYS = Keys(
         "directionality",
         *(f"pooler_{of}" for of in ("fc_size", "num_attention_heads", "num_fc_layers", "type")),
         "pooler_size_per_head",
+        *("qa_dropout", "seq_classif_dropout", "tie_weights_"),
+        "sinusoidal_pos_embds",  # how the position table began
         "tie_encoder_decoder",
     ),
 )
+# Names that transformers reads in a DistilBERT's file, too.
+ALIASES = ("hidden_size", "num_attention_heads", "num_hidden_layers")
+DISTILBERTS_EPS = {"layer_norm_eps": (1e-12, "a distilbert's is always 1e-12")}
 
 
 @dataclass(frozen=True)
@@ -59,28 +66,69 @@ class BERTConfig:
     hidden_dropout_prob: Probability = 0.1
     attention_probs_dropout_prob: Probability = 0.1
     pad_token_id: int | None = 0
+    model_type: str = "bert"
     # Whatever else the file said; written back on saving.
     other: Mapping[str, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         """Raises ValueError for what no BERT can be."""
-        check_config(self)
-        check_heads(self, "hidden_size", "num_attention_heads")
+        check_config(self, self.family.renamed)
+        check_heads(self, "hidden_size", "num_attention_heads", self.family.renamed)
+        first, rows = self.first_position, self.max_position_embeddings
+        if self.family.counts_tokens and (not is_id(self.pad_token_id) or first >= rows):
+            raise ValueError(
+                f"pad_token_id is {self.pad_token_id}, but a {self.model_type} has its first "
+                f"position behind that row of {rows} (max_position_embeddings); 1 is usual."
+            )
 
     @classmethod
     def from_dict(cls, raw: Mapping[str, Any], where: str = "config.json") -> BERTConfig:
         """Read and check a parsed `config.json`; `where` names the file in errors.
 
-        Raises ValueError, one sentence, for a model that is not BERT, a decoder, relative
+        Raises ValueError, one sentence, for a model that is no BERT, a decoder, relative
         positions, sizes that are not positive integers, or an unknown activation.
         """
-        settings = read_settings(cls, raw, where, model_type="bert", keys=KEYS)
+        model_type = raw.get("model_type", "bert")
+        with naming(where):
+            family = family_of(model_type)
+        renamed = family.renamed
+        keys = KEYS._replace(
+            aliases={name: renamed[name] for name in ALIASES if name in renamed},
+            fixed={**KEYS.fixed, **(DISTILBERTS_EPS if model_type == "distilbert" else {})},
+            renamed=renamed,
+            defaults=family.defaults,
+        )
+        settings = read_settings(cls, raw, where, model_type=model_type, keys=keys)
         with naming(where):
             return cls(**settings)
 
     def to_dict(self) -> dict[str, Any]:
         """The content of `config.json`, with every key that was read."""
-        return as_raw(self, architectures=["BertForMaskedLM"], model_type="bert")
+        family = self.family
+        raw = as_raw(self, family.renamed, architectures=[f"{family.cls}ForMaskedLM"])
+        if not family.has_types:
+            del raw["type_vocab_size"]
+        return raw
+
+    @property
+    def family(self) -> Family:
+        """BERT, or which of its relatives."""
+        return family_of(self.model_type)
+
+    @property
+    def first_position(self) -> int:
+        """The row of a text's first token in the position table; RoBERTa's is behind padding's."""
+        return (self.pad_token_id or 0) + 1 if self.family.counts_tokens else 0
+
+    @property
+    def context(self) -> int:
+        """How many tokens a text may have."""
+        return self.max_position_embeddings - self.first_position
+
+    @property
+    def head_act(self) -> str:
+        """The activation in the MLM head."""
+        return self.family.head_act or self.hidden_act
 
     @property
     def attention_divisor(self) -> float:
@@ -94,37 +142,40 @@ def param_shapes(
     """Name -> shape of every parameter, in the order of the forward pass; each head only if wanted.
 
     Names are the checkpoint's without `bert.`. Matrices are [in, out] here and [out, in] in the
-    checkpoint; tables [V, d] are the same in both. `cls.predictions.decoder.weight` exists only
-    when the MLM head is not tied to the word embeddings.
+    checkpoint; tables [V, d] are the same in both. The MLM head has a table of its own only when
+    it is not tied to the word embeddings.
     """
     V, d, F = config.vocab_size, config.hidden_size, config.intermediate_size
-    layer: dict[str, tuple[int, ...]] = {}
-    for part in ("self.query", "self.key", "self.value", "output.dense"):
-        layer |= {f"attention.{part}.weight": (d, d), f"attention.{part}.bias": (d,)}
-    layer |= {"attention.output.LayerNorm.weight": (d,), "attention.output.LayerNorm.bias": (d,)}
-    layer |= {"intermediate.dense.weight": (d, F), "intermediate.dense.bias": (F,)}
-    layer |= {"output.dense.weight": (F, d), "output.dense.bias": (d,)}
-    layer |= {"output.LayerNorm.weight": (d,), "output.LayerNorm.bias": (d,)}
-
+    family = config.family
     shapes: dict[str, tuple[int, ...]] = {
         "embeddings.word_embeddings.weight": (V, d),
         "embeddings.position_embeddings.weight": (config.max_position_embeddings, d),
-        "embeddings.token_type_embeddings.weight": (config.type_vocab_size, d),
-        "embeddings.LayerNorm.weight": (d,),
-        "embeddings.LayerNorm.bias": (d,),
     }
+    if family.has_types:
+        shapes["embeddings.token_type_embeddings.weight"] = (config.type_vocab_size, d)
+    shapes |= _norm("embeddings.LayerNorm", d)
     for n in range(config.num_hidden_layers):
-        shapes |= {f"encoder.layer.{n}.{name}": shape for name, shape in layer.items()}
-    if pooler:
-        shapes |= {"pooler.dense.weight": (d, d), "pooler.dense.bias": (d,)}
+        part = family.layer(n)
+        for name in (part.query, part.key, part.value, part.out):
+            shapes |= _linear(name, d, d)
+        shapes |= _norm(part.attn_norm, d)
+        shapes |= _linear(part.wide, d, F) | _linear(part.narrow, F, d) | _norm(part.norm, d)
+    if pooler and family.pooler is not None:
+        shapes |= _linear(family.pooler, d, d)
     if mlm_head:
-        transform = "cls.predictions.transform."
-        shapes |= {transform + "dense.weight": (d, d), transform + "dense.bias": (d,)}
-        shapes |= {transform + "LayerNorm.weight": (d,), transform + "LayerNorm.bias": (d,)}
+        shapes |= _linear(family.transform, d, d) | _norm(family.transform_norm, d)
         if not config.tie_word_embeddings:
-            shapes["cls.predictions.decoder.weight"] = (V, d)
-        shapes["cls.predictions.bias"] = (V,)
+            shapes[f"{family.decoder}.weight"] = (V, d)
+        shapes[family.bias] = (V,)
     return shapes
+
+
+def _linear(name: str, rows: int, columns: int) -> dict[str, tuple[int, ...]]:
+    return {f"{name}.weight": (rows, columns), f"{name}.bias": (columns,)}
+
+
+def _norm(name: str, d: int) -> dict[str, tuple[int, ...]]:
+    return {f"{name}.weight": (d,), f"{name}.bias": (d,)}
 
 
 def init_params(
@@ -140,7 +191,7 @@ def init_params(
     for name, shape in param_shapes(config, pooler=pooler, mlm_head=mlm_head).items():
         if name.endswith("bias"):
             params[name] = np.zeros(shape, dtype)
-        elif "LayerNorm" in name:
+        elif "norm" in name.lower():
             params[name] = np.ones(shape, dtype)
         else:
             noise = config.initializer_range * rng.standard_normal(shape)

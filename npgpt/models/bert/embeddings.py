@@ -1,6 +1,7 @@
 """What BERT's layers read: word, token type and position vectors, added and normalised.
 
 Article chapters 5 and 6; the token types, which of two texts a token belongs to, are BERT's own.
+DistilBERT has none; RoBERTa counts positions in its own way.
 """
 
 from __future__ import annotations
@@ -35,7 +36,7 @@ class EmbeddingsSaved(NamedTuple):
     """What `embeddings_backward` reads."""
 
     words: lookup.Saved
-    types: lookup.Saved
+    types: lookup.Saved | None  # None without token types
     positions: position.Saved
     norm: layer_norm.Saved
     dropout: dropout.Saved
@@ -43,7 +44,7 @@ class EmbeddingsSaved(NamedTuple):
 
 def embeddings_forward(
     ids: np.ndarray,
-    types: np.ndarray,
+    types: np.ndarray | None,
     params: Params,
     config: BERTConfig,
     rng: np.random.Generator | None,
@@ -51,7 +52,7 @@ def embeddings_forward(
     """Three rows for each token: x = LayerNorm(words[id] + types[type] + positions[t]).
 
     Args:
-        ids, types: [..., T] integers.
+        ids, types: [..., T] integers; None for a model without token types.
         rng: draws the dropout mask in training; None: no dropout.
 
     Returns:
@@ -60,10 +61,13 @@ def embeddings_forward(
     Raises:
         ValueError: an id or a type without a row.
     """
-    words, saved_words = lookup_forward(ids, params[WORDS])
-    check_rows(types, params[TYPES], "token type")
-    kinds, saved_types = lookup_forward(types, params[TYPES])
-    x, positions = position_forward(words + kinds, np.arange(ids.shape[-1]), params[POSITIONS])
+    x, saved_words = lookup_forward(ids, params[WORDS])
+    saved_types = None
+    if types is not None:
+        check_rows(types, params[TYPES], "token type")
+        kinds, saved_types = lookup_forward(types, params[TYPES])
+        x = x + kinds
+    x, positions = position_forward(x, positions_of(ids, config), params[POSITIONS])
     x, norm = layer_norm_forward(x, *of(params, NORM), eps=config.layer_norm_eps)
     x, saved_dropout = dropout_forward(x, p=config.hidden_dropout_prob, rng=rng)
     return x, EmbeddingsSaved(saved_words, saved_types, positions, norm, saved_dropout)
@@ -83,27 +87,47 @@ def embeddings_backward(dx: np.ndarray, saved: EmbeddingsSaved, grads: Params) -
     dx, *dnorm = layer_norm_backward(dx, saved.norm)
     put(grads, NORM, of=dnorm)
     dx, grads[POSITIONS] = position_backward(dx, saved.positions)
-    grads[TYPES] = lookup_backward(dx, saved.types)
+    if saved.types is not None:
+        grads[TYPES] = lookup_backward(dx, saved.types)
     dwords = lookup_backward(dx, saved.words)
     grads[WORDS] = dwords + grads[WORDS] if WORDS in grads else dwords
 
 
+def positions_of(ids: np.ndarray, config: BERTConfig) -> np.ndarray:
+    """Each token's row in the position table: 0, 1, 2, … [T].
+
+    RoBERTa's [..., T] begin behind the padding's own row, and count only what is not padding:
+
+        padding, padding, a, b, c       with pad_token_id 1 at       1, 1, 2, 3, 4
+    """
+    if not config.family.counts_tokens:
+        return np.arange(ids.shape[-1])
+    real = ids != config.pad_token_id
+    return config.first_position - 1 + np.cumsum(real, axis=-1) * real
+
+
 def check_input(
-    ids: Any, attention_mask: Any, token_type_ids: Any, context: int
-) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    ids: Any, attention_mask: Any, token_type_ids: Any, config: BERTConfig
+) -> tuple[np.ndarray, np.ndarray | None, np.ndarray]:
     """ids and token types as arrays, and the mask: every token sees all but padding.
 
-    Raises ValueError for shapes that do not fit and texts longer than `context`; the values are
-    checked where they are looked up.
+    Raises ValueError for shapes that do not fit, token types that the model does not have, and
+    texts longer than its context; the values are checked where they are looked up.
     """
     ids = check_ids(ids)
-    if ids.shape[-1] > context:
+    length = int(positions_of(ids, config).max()) + 1 - config.first_position
+    if length > config.context:
         raise ValueError(
-            f"the text is {ids.shape[-1]} tokens long, but the model has positions for {context}; "
+            f"the text is {length} tokens long, but the model has positions for {config.context}; "
             "shorten it."
         )
-    types = np.zeros_like(ids) if token_type_ids is None else token_type_ids
     seen = np.ones_like(ids) if attention_mask is None else attention_mask
+    mask = padding_mask(check_mask(seen, ids.shape))
+    if not config.family.has_types:
+        if token_type_ids is not None:
+            raise ValueError(f"a {config.model_type} has no token types; leave them out.")
+        return ids, None, mask
+    types = np.zeros_like(ids) if token_type_ids is None else token_type_ids
     types = check_ids(types, "token_type_ids")
     check_shape("token_type_ids", types, ids.shape)
-    return ids, types, padding_mask(check_mask(seen, ids.shape))
+    return ids, types, mask

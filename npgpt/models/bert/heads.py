@@ -16,7 +16,6 @@ from npgpt.ops.activation import ACTIVATIONS, tanh_backward, tanh_forward
 from npgpt.ops.layer_norm import layer_norm_backward, layer_norm_forward
 from npgpt.ops.linear import linear_backward, linear_forward
 
-TRANSFORM = "cls.predictions.transform"
 POOLER = "pooler.dense"
 
 
@@ -44,14 +43,12 @@ def mlm_head_forward(
     Returns:
         logits [..., V], and what backward reads.
     """
-    forward, _ = ACTIVATIONS[config.hidden_act]
-    x, dense = linear_forward(x, *of(params, f"{TRANSFORM}.dense"))
+    (forward, _), family = ACTIVATIONS[config.head_act], config.family
+    x, dense = linear_forward(x, *of(params, family.transform))
     x, saved_activation = forward(x)
-    x, norm = layer_norm_forward(
-        x, *of(params, f"{TRANSFORM}.LayerNorm"), eps=config.layer_norm_eps
-    )
+    x, norm = layer_norm_forward(x, *of(params, family.transform_norm), eps=config.layer_norm_eps)
     table = params[decoder_name(config)]
-    logits, decoder = linear_forward(x, table.T, params["cls.predictions.bias"])
+    logits, decoder = linear_forward(x, table.T, params[family.bias])
     return logits, MLMHeadSaved(dense, saved_activation, norm, decoder)
 
 
@@ -63,14 +60,14 @@ def mlm_head_backward(
     Args:
         dlogits: [..., V].
     """
-    _, backward = ACTIVATIONS[config.hidden_act]
-    dx, dtable, grads["cls.predictions.bias"] = linear_backward(dlogits, saved.decoder)
+    (_, backward), family = ACTIVATIONS[config.head_act], config.family
+    dx, dtable, grads[family.bias] = linear_backward(dlogits, saved.decoder)
     grads[decoder_name(config)] = dtable.T
     dx, *dnorm = layer_norm_backward(dx, saved.norm)
-    put(grads, f"{TRANSFORM}.LayerNorm", of=dnorm)
+    put(grads, family.transform_norm, of=dnorm)
     dx = backward(dx, saved.saved_activation)
     dx, *ddense = linear_backward(dx, saved.dense)
-    put(grads, f"{TRANSFORM}.dense", of=ddense)
+    put(grads, family.transform, of=ddense)
     return dx
 
 
@@ -78,7 +75,7 @@ def decoder_name(config: BERTConfig) -> str:
     """The parameter that holds the MLM head's table [V, d]."""
     if config.tie_word_embeddings:
         return "embeddings.word_embeddings.weight"
-    return "cls.predictions.decoder.weight"
+    return f"{config.family.decoder}.weight"
 
 
 PoolerSaved = tuple[linear.Saved, np.ndarray, tuple[int, ...]]  # linear, tanh, shape of x
@@ -133,7 +130,7 @@ def heads_forward(
     pooled = logits = pooler = mlm_head = None
     if "pooler.dense.weight" in params:
         pooled, pooler = pooler_forward(x, params, run)
-    if "cls.predictions.bias" in params:
+    if config.family.bias in params:
         logits, mlm_head = mlm_head_forward(x, params, config)
         logits = run.station("logits", logits)
     return pooled, logits, HeadsSaved(pooler, mlm_head)

@@ -2,7 +2,8 @@
 
 Every token looks at all others, on both sides, so that BERT cannot be asked for the next token; it
 is asked for tokens that were masked. Each layer has its two LayerNorms behind the sums: post-norm,
-as in 2017 (chapters 2 and 9).
+as in 2017 (chapters 2 and 9). RoBERTa, DistilBERT and others are the same model under other names,
+and little else: `families.py`.
 """
 
 from __future__ import annotations
@@ -78,20 +79,20 @@ def layer_forward(
 
     Args:
         x: [..., T, d].
-        params: the model's parameters; those named encoder.layer.n.… are used.
+        params: the model's parameters; those that `config.family.layer(n)` names are used.
         mask: bool, broadcasts against [..., H, T, T]; True = may attend.
 
     Returns:
         x [..., T, d], and what backward reads.
     """
-    layer, eps, pdrop = f"encoder.layer.{n}", config.layer_norm_eps, config.hidden_dropout_prob
-    in_attn, in_mlp = _stations(layer, run)
+    part, eps, pdrop = config.family.layer(n), config.layer_norm_eps, config.hidden_dropout_prob
+    layer, in_attn, in_mlp = _stations(n, config, run)
 
-    weights = of(params, f"{layer}.attention.self.key", f"{layer}.attention.self.value")
+    weights = of(params, part.key, part.value)
     (k, v), keys_values = keys_values_forward(
         x, *weights, n_head=config.num_attention_heads, station=in_attn
     )
-    weights = of(params, f"{layer}.attention.self.query", f"{layer}.attention.output.dense")
+    weights = of(params, part.query, part.out)
     correction, attn = query_attention_forward(
         x,
         k,
@@ -106,57 +107,55 @@ def layer_forward(
         station=in_attn,
     )  # [..., T, d]
     correction, attn_dropout = dropout_forward(correction, p=pdrop, rng=run.rng)
-    x = x + run.station(f"{layer}.attention.output.dense", correction)
-    norm = f"{layer}.attention.output.LayerNorm"
-    x, attn_norm = layer_norm_forward(x, *of(params, norm), eps=eps)
-    x = run.station(norm, x)
+    x = x + run.station(part.out, correction)
+    x, attn_norm = layer_norm_forward(x, *of(params, part.attn_norm), eps=eps)
+    x = run.station(part.attn_norm, x)
 
-    weights = of(params, f"{layer}.intermediate.dense", f"{layer}.output.dense")
+    weights = of(params, part.wide, part.narrow)
     correction, mlp = feed_forward_forward(
         x, *weights, activation=config.hidden_act, station=in_mlp
     )
     correction, mlp_dropout = dropout_forward(correction, p=pdrop, rng=run.rng)
-    x = x + run.station(f"{layer}.output.dense", correction)
-    x, mlp_norm = layer_norm_forward(x, *of(params, f"{layer}.output.LayerNorm"), eps=eps)
+    x = x + run.station(part.narrow, correction)
+    x, mlp_norm = layer_norm_forward(x, *of(params, part.norm), eps=eps)
     x = run.station(layer, x)
     return x, LayerSaved(keys_values, attn, attn_dropout, attn_norm, mlp, mlp_dropout, mlp_norm)
 
 
 def layer_backward(
-    dx: np.ndarray, saved: LayerSaved, n: int, grads: Params, run: Pass
+    dx: np.ndarray, saved: LayerSaved, n: int, config: BERTConfig, grads: Params, run: Pass
 ) -> np.ndarray:
     """Layer n in reverse: puts its parameters' gradients into `grads`, returns dx [..., T, d].
 
     Every gradient passes the LayerNorm first: unlike pre-norm, no way leads straight through all
     layers (article chapter 9). After it, at the "+", it goes both ways unchanged.
     """
-    layer = f"encoder.layer.{n}"
-    in_attn, in_mlp = _stations(layer, run)
+    part = config.family.layer(n)
+    layer, in_attn, in_mlp = _stations(n, config, run)
 
     dx, *dmlp_norm = layer_norm_backward(run.station(layer, dx), saved.mlp_norm)
-    dcorrection = dropout_backward(run.station(f"{layer}.output.dense", dx), saved.mlp_dropout)
+    dcorrection = dropout_backward(run.station(part.narrow, dx), saved.mlp_dropout)
     dthrough, *dmlp = feed_forward_backward(dcorrection, saved.mlp, in_mlp)
     dx = dx + dthrough
-    put(grads, f"{layer}.intermediate.dense", f"{layer}.output.dense", of=dmlp)
-    put(grads, f"{layer}.output.LayerNorm", of=dmlp_norm)
+    put(grads, part.wide, part.narrow, of=dmlp)
+    put(grads, part.norm, of=dmlp_norm)
 
-    dx = run.station(f"{layer}.attention.output.LayerNorm", dx)
-    dx, *dattn_norm = layer_norm_backward(dx, saved.attn_norm)
-    dcorrection = run.station(f"{layer}.attention.output.dense", dx)
-    dcorrection = dropout_backward(dcorrection, saved.attn_dropout)
+    dx, *dattn_norm = layer_norm_backward(run.station(part.attn_norm, dx), saved.attn_norm)
+    dcorrection = dropout_backward(run.station(part.out, dx), saved.attn_dropout)
     dthrough_q, dk, dv, *dattn = query_attention_backward(dcorrection, saved.attn, in_attn)
     dthrough_kv, *dkeys_values = keys_values_backward(dk, dv, saved.keys_values, in_attn)
     dx = dx + dthrough_q + dthrough_kv
-    put(grads, f"{layer}.attention.self.query", f"{layer}.attention.output.dense", of=dattn)
-    put(grads, f"{layer}.attention.self.key", f"{layer}.attention.self.value", of=dkeys_values)
-    put(grads, f"{layer}.attention.output.LayerNorm", of=dattn_norm)
+    put(grads, part.query, part.out, of=dattn)
+    put(grads, part.key, part.value, of=dkeys_values)
+    put(grads, part.attn_norm, of=dattn_norm)
     return dx
 
 
-def _stations(layer: str, run: Pass) -> tuple[Station, Station]:
-    """Those within the attention and within the feed-forward network."""
-    in_attn = run.within(f"{layer}.attention.self")
-    return in_attn, run.within(layer, c_fc="intermediate.dense", act="intermediate")
+def _stations(n: int, config: BERTConfig, run: Pass) -> tuple[str, Station, Station]:
+    """Of layer n: its own, those within the attention, and within the feed-forward network."""
+    layer, parts = f"{config.family.layers}.{n}", config.family.parts
+    in_attn = run.within(f"{layer}.{parts.attention}")
+    return layer, in_attn, run.within(layer, c_fc=parts.wide, act=parts.activation)
 
 
 class BERTSaved(NamedTuple):
@@ -182,7 +181,8 @@ class BERT(Model):
     Attributes:
         config: sizes and options.
         params: name -> array, the names of the Hugging Face checkpoint without `bert.`. Those of
-            the pooler (`pooler.…`), the MLM head (`cls.predictions.…`), or both may be absent.
+            the pooler (`pooler.…`), the MLM head (`cls.predictions.…`), or both may be absent. Of
+            BERT's relatives those that `npgpt.models.bert.families` says.
         others: tensors of the file that this model does not use, such as a classifier's, under
             their names there; saved again as they are.
     """
@@ -226,8 +226,10 @@ class BERT(Model):
         Args:
             ids: [T] or [B, T] integers in 0..V-1.
             attention_mask: like ids, 0 for padding, which nobody sees. Positions are counted from
-                the left, padding or not, as Hugging Face's BERT does: pad on the right.
+                the left, padding or not, as Hugging Face's BERT does: pad on the right. RoBERTa's
+                pass over the padding token, see `positions_of`.
             token_type_ids: like ids, which of two texts a token belongs to; None: all 0.
+                DistilBERT has none.
             rng: draws the dropout masks in training; None: no dropout.
             observe: called as observe(station, array) at each station of the pass, see
                 `npgpt.compare.activations`; `{}.__setitem__` collects them. Where it returns an
@@ -246,8 +248,7 @@ class BERT(Model):
         self, ids: Any, attention_mask: Any, token_type_ids: Any, run: Pass
     ) -> tuple[np.ndarray, EmbeddingsSaved, list[LayerSaved]]:
         """The last hidden states [..., T, d], and what embeddings and layers saved."""
-        context = len(self.params[POSITIONS])
-        ids, types, mask = check_input(ids, attention_mask, token_type_ids, context)
+        ids, types, mask = check_input(ids, attention_mask, token_type_ids, self.config)
         x, embeddings = embeddings_forward(ids, types, self.params, self.config, run.rng)
         x = run.station("embed", x)
         layers = []
@@ -299,7 +300,7 @@ class BERT(Model):
     ) -> Params:
         """Layers and embeddings in reverse; `grads` holds those of the heads already."""
         for n in reversed(range(self.config.num_hidden_layers)):
-            dx = layer_backward(dx, layers[n], n, grads, run)
+            dx = layer_backward(dx, layers[n], n, self.config, grads, run)
         embeddings_backward(run.station("embed", dx), embeddings, grads)
         return {
             name: grads[name] if name in grads else np.zeros_like(param)
@@ -360,9 +361,14 @@ class BERT(Model):
         heads, rows = c.num_attention_heads, len(self.params[WORDS])
         return f"{c.num_hidden_layers} layers, {heads} heads, d {c.hidden_size}, V {rows}"
 
+    @property
+    def has_mlm_head(self) -> bool:
+        """Whether there are parameters for logits."""
+        return self.config.family.bias in self.params
+
     def _need_mlm_head(self) -> None:
-        if "cls.predictions.bias" not in self.params:
+        if not self.has_mlm_head:
             raise ValueError(
-                "this BERT has no MLM head (cls.predictions.…), so it gives no logits; `encode` "
-                "gives its hidden states."
+                f"this BERT has no MLM head ({self.config.family.head}…), so it gives no logits; "
+                "`encode` gives its hidden states."
             )

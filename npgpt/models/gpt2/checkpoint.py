@@ -42,13 +42,18 @@ OUT_IN = LAYOUT._replace(matrices=r"h\..*\.c_\w+\.weight")
 
 
 def load_checkpoint(
-    folder: str | os.PathLike[str], *, dtype: DTypeLike = np.float32
-) -> tuple[GPT2Config, dict[str, np.ndarray]]:
+    folder: str | os.PathLike[str],
+    *,
+    dtype: DTypeLike = np.float32,
+    cls: type[GPT2Config] = GPT2Config,
+    layout: Layout = LAYOUT,
+) -> tuple[Any, dict[str, np.ndarray]]:
     """Read `config.json` and `model.safetensors` (or its shards) of a GPT-2.
 
     Args:
         folder: the folder with both.
         dtype: of every parameter returned, float32 or float64, whatever the file has.
+        cls, layout: what a GPT-Neo has in place of these.
 
     Returns:
         The configuration, with `vocab_size` and `n_positions` as the tables have them, and the
@@ -60,13 +65,13 @@ def load_checkpoint(
     that are not used, and of values that are not finite.
     """
     folder = Path(folder)
-    config = read_config(GPT2Config, folder / "config.json")
-    stored = find_tensors(folder, LAYOUT)
+    config = read_config(cls, folder / "config.json")
+    stored = find_tensors(folder, layout)
     _check_one_prefix(stored)
     rows = stored_rows(stored, TABLE, config, "vocab_size", padded=True)
     config = replace(config, n_positions=stored_rows(stored, POSITIONS, config, "n_positions"))
     shapes = param_shapes(replace(config, vocab_size=rows))
-    if _is_out_in(stored, shapes):
+    if layout is LAYOUT and _is_out_in(stored, shapes):
         stored = stored._replace(layout=OUT_IN)
     copies = {HEAD: Copy(TABLE)} if config.tie_word_embeddings else {}
     params = load_params(stored, shapes, config, dtype, copies)
@@ -77,9 +82,12 @@ def save_checkpoint(
     folder: str | os.PathLike[str],
     config: GPT2Config,
     params: Mapping[str, np.ndarray],
+    layout: Layout = LAYOUT,
     **options: Any,
 ) -> None:
     """Write `config.json` and `model.safetensors` as transformers' GPT2LMHeadModel reads them.
+
+    With the `layout` of a GPT-Neo, as GPTNeoForCausalLM does.
 
     `vocab_size` and `n_positions` are written as the tables have them.
 
@@ -91,7 +99,7 @@ def save_checkpoint(
     config = replace(config, vocab_size=rows, n_positions=positions)
     dtype = check_saved(params, param_shapes(config))
     raw = {**config.to_dict(), "dtype": dtype}
-    write_checkpoint(folder, raw, as_stored(params, LAYOUT), **options)
+    write_checkpoint(folder, raw, as_stored(params, layout), **options)
 
 
 def _check_one_prefix(stored: Stored) -> None:

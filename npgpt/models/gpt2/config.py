@@ -24,6 +24,7 @@ from npgpt.models.settings import (
     read_settings,
 )
 
+Shapes = dict[str, tuple[int, ...]]
 KEYS = Keys(
     aliases={
         "hidden_size": "n_embd",
@@ -94,6 +95,17 @@ class GPT2Config:
         return as_raw(self, architectures=["GPT2LMHeadModel"], model_type="gpt2")
 
     @property
+    def attention_shapes(self) -> Shapes:
+        """Name -> shape of the attention's parameters in a block, without `h.N.`."""
+        d = self.n_embd
+        return {
+            "attn.c_attn.weight": (d, 3 * d),
+            "attn.c_attn.bias": (3 * d,),
+            "attn.c_proj.weight": (d, d),
+            "attn.c_proj.bias": (d,),
+        }
+
+    @property
     def ffn_width(self) -> int:
         """F: `n_inner`, or 4 d where it is null."""
         return 4 * self.n_embd if self.n_inner is None else self.n_inner
@@ -112,20 +124,17 @@ PRESETS = {  # the four sizes that OpenAI published
 }
 
 
-def param_shapes(config: GPT2Config) -> dict[str, tuple[int, ...]]:
+def param_shapes(config: GPT2Config) -> Shapes:
     """Name -> shape of every parameter, in the order of the forward pass (article 11.2).
 
     Matrices are [in, out], as in GPT-2's own checkpoint. `lm_head.weight` [V, d] exists only when
     the head is not tied to `wte.weight`.
     """
     d, F = config.n_embd, config.ffn_width
-    block: dict[str, tuple[int, ...]] = {
+    block: Shapes = {
         "ln_1.weight": (d,),
         "ln_1.bias": (d,),
-        "attn.c_attn.weight": (d, 3 * d),
-        "attn.c_attn.bias": (3 * d,),
-        "attn.c_proj.weight": (d, d),
-        "attn.c_proj.bias": (d,),
+        **config.attention_shapes,
         "ln_2.weight": (d,),
         "ln_2.bias": (d,),
         "mlp.c_fc.weight": (d, F),
@@ -133,7 +142,7 @@ def param_shapes(config: GPT2Config) -> dict[str, tuple[int, ...]]:
         "mlp.c_proj.weight": (F, d),
         "mlp.c_proj.bias": (d,),
     }
-    shapes: dict[str, tuple[int, ...]] = {
+    shapes: Shapes = {
         "wte.weight": (config.vocab_size, d),
         "wpe.weight": (config.n_positions, d),
     }

@@ -11,6 +11,7 @@ backward pass is the same page read from below.
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -41,7 +42,7 @@ class BlockSaved(NamedTuple):
     """What `block_backward` reads."""
 
     ln_1: layer_norm.Saved
-    attn: SelfAttentionSaved
+    attn: Any  # SelfAttentionSaved; GPT-Neo's has other names
     attn_dropout: dropout.Saved
     ln_2: layer_norm.Saved
     mlp: FeedForwardSaved
@@ -59,8 +60,43 @@ class GPT2Saved(NamedTuple):
     lm_head: Any = None  # lm_head.Saved, once there are logits
 
 
-def block_forward(
+def attn_forward(
     x: np.ndarray, params: Params, n: int, config: GPT2Config, mask: np.ndarray, run: Pass
+) -> tuple[np.ndarray, SelfAttentionSaved]:
+    """The attention of block n, on the normalised stream [..., T, d]; see `block_forward`."""
+    attn = f"h.{n}.attn"
+    return self_attention_forward(
+        x,
+        *of(params, f"{attn}.c_attn", f"{attn}.c_proj"),
+        n_head=config.n_head,
+        divisor=config.attention_divisor(n),
+        mask=mask,
+        extend_kv=run.extend_kv(n),
+        pdrop=config.attn_pdrop,
+        rng=run.rng,
+        flash=run.flash,
+        station=run.within(attn),
+    )
+
+
+def attn_backward(
+    dy: np.ndarray, saved: SelfAttentionSaved, n: int, grads: Params, run: Pass
+) -> np.ndarray:
+    """Puts the gradients of block n's attention into `grads`, returns dx [..., T, d]."""
+    attn = f"h.{n}.attn"
+    dx, *dparams = self_attention_backward(dy, saved, run.within(attn))
+    put(grads, f"{attn}.c_attn", f"{attn}.c_proj", of=dparams)
+    return dx
+
+
+def block_forward(
+    x: np.ndarray,
+    params: Params,
+    n: int,
+    config: GPT2Config,
+    mask: Any,
+    run: Pass,
+    attn_forward: Callable[..., Any] = attn_forward,
 ) -> tuple[np.ndarray, BlockSaved]:
     """Block n: two sublayers, each reads LayerNorm(x) and adds its correction to x. Article 11.1.
 
@@ -71,6 +107,7 @@ def block_forward(
         x: the residual stream [..., T, d].
         params: the model's parameters; those named h.n.… are used.
         mask: bool, broadcasts against [..., H, T, S]; True = may attend.
+        attn_forward: the attention; GPT-Neo has its own.
 
     Returns:
         x [..., T, d] after both corrections, and what backward reads.
@@ -78,18 +115,8 @@ def block_forward(
     h, eps, pdrop = f"h.{n}", config.layer_norm_epsilon, config.resid_pdrop
 
     normed, ln_1 = layer_norm_forward(x, *of(params, f"{h}.ln_1"), eps=eps)  # [..., T, d]
-    correction, attn = self_attention_forward(
-        run.station(f"{h}.ln_1", normed),
-        *of(params, f"{h}.attn.c_attn", f"{h}.attn.c_proj"),
-        n_head=config.n_head,
-        divisor=config.attention_divisor(n),
-        mask=mask,
-        extend_kv=run.extend_kv(n),
-        pdrop=config.attn_pdrop,
-        rng=run.rng,
-        flash=run.flash,
-        station=run.within(f"{h}.attn"),
-    )  # [..., T, d]
+    normed = run.station(f"{h}.ln_1", normed)
+    correction, attn = attn_forward(normed, params, n, config, mask, run)  # [..., T, d]
     correction, attn_dropout = dropout_forward(correction, p=pdrop, rng=run.rng)
     x = x + run.station(f"{h}.attn", correction)
 
@@ -106,7 +133,12 @@ def block_forward(
 
 
 def block_backward(
-    dx: np.ndarray, saved: BlockSaved, n: int, grads: Params, run: Pass
+    dx: np.ndarray,
+    saved: BlockSaved,
+    n: int,
+    grads: Params,
+    run: Pass,
+    attn_backward: Callable[..., np.ndarray] = attn_backward,
 ) -> np.ndarray:
     """Block n in reverse: puts its parameters' gradients into `grads`, returns dx [..., T, d].
 
@@ -124,10 +156,9 @@ def block_backward(
     put(grads, f"{h}.ln_2", of=dln_2)
 
     dcorrection = dropout_backward(run.station(f"{h}.attn", dx), saved.attn_dropout)
-    dnormed, *dattn = self_attention_backward(dcorrection, saved.attn, run.within(f"{h}.attn"))
+    dnormed = attn_backward(dcorrection, saved.attn, n, grads, run)
     dthrough, *dln_1 = layer_norm_backward(run.station(f"{h}.ln_1", dnormed), saved.ln_1)
     dx = dx + dthrough
-    put(grads, f"{h}.attn.c_attn", f"{h}.attn.c_proj", of=dattn)
     put(grads, f"{h}.ln_1", of=dln_1)
     return dx
 
@@ -142,9 +173,11 @@ class GPT2(CausalLM):
 
     TABLE = "wte.weight"
     config: GPT2Config
+    attn_forward: Callable[..., Any] = staticmethod(attn_forward)
+    attn_backward: Callable[..., np.ndarray] = staticmethod(attn_backward)
 
     def _trunk(
-        self, ids: np.ndarray, positions: np.ndarray, mask: np.ndarray, run: Pass
+        self, ids: np.ndarray, positions: np.ndarray, mask: Any, run: Pass
     ) -> tuple[np.ndarray, GPT2Saved]:
         params, config = self.params, self.config
         check_positions(positions, self.context)
@@ -154,7 +187,7 @@ class GPT2(CausalLM):
         x = run.station("embed", x)
         blocks = []
         for n in range(config.n_layer):
-            x, saved = block_forward(x, params, n, config, mask, run)  # [..., T, d]
+            x, saved = block_forward(x, params, n, config, mask, run, self.attn_forward)
             if run.keep:
                 blocks.append(saved)
             del saved  # or it would still be there while the next block runs
@@ -165,7 +198,7 @@ class GPT2(CausalLM):
         dx, *dln_f = layer_norm_backward(run.station("ln_f", dx), saved.ln_f)  # [..., T, d]
         put(grads, "ln_f", of=dln_f)
         for n in reversed(range(self.config.n_layer)):
-            dx = block_backward(dx, saved.blocks[n], n, grads, run)
+            dx = block_backward(dx, saved.blocks[n], n, grads, run, self.attn_backward)
         dx = dropout_backward(run.station("embed", dx), saved.embd_dropout)
         dx, grads["wpe.weight"] = position_backward(dx, saved.wpe)
         # A tied wte has its gradient as lm_head already; that of the lookup is added to it (10.2).

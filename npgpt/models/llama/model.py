@@ -32,7 +32,7 @@ from npgpt.models.llama.mlp import MLPSaved, mlp_backward, mlp_forward
 from npgpt.ops import lookup, rms_norm
 from npgpt.ops.load_balance import load_balance_backward, load_balance_forward
 from npgpt.ops.lookup import lookup_backward, lookup_forward
-from npgpt.ops.mask import attention_mask_for
+from npgpt.ops.mask import attention_masks_for
 from npgpt.ops.rms_norm import rms_norm_backward, rms_norm_forward
 from npgpt.ops.rope import rotation
 
@@ -155,9 +155,7 @@ class Llama(CausalLM):
 
     def _mask(self, T: int, S: int, attention_mask: np.ndarray | None) -> list[np.ndarray]:
         """Who may look at whom, in each block: some look no further back than a window."""
-        windows = self.config.windows
-        masks = {window: attention_mask_for(T, S, attention_mask, window) for window in {*windows}}
-        return [masks[window] for window in windows]
+        return attention_masks_for(T, S, attention_mask, self.config.windows)
 
     def _trunk(
         self, ids: np.ndarray, positions: np.ndarray, mask: list[np.ndarray], run: Pass
