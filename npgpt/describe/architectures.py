@@ -24,6 +24,7 @@ from npgpt.describe.tables import (
 from npgpt.models.bert.config import BERTConfig
 from npgpt.models.bert.config import param_shapes as bert_shapes
 from npgpt.models.bert.families import Family, Parts
+from npgpt.models.gpt2.config import GPT2Config
 from npgpt.models.gpt_neo.config import GPTNeoConfig
 from npgpt.models.llama.config import LlamaConfig, expert_names
 from npgpt.models.llama.config import param_shapes as llama_shapes
@@ -214,7 +215,7 @@ def mlp_of(config: LlamaConfig) -> str:
     return mixture + few
 
 
-def windows_of(config: LlamaConfig | GPTNeoConfig) -> str:
+def windows_of(config: LlamaConfig | GPT2Config) -> str:
     """ ", no further back than …", where some blocks see only so many keys."""
     windows = [window for window in config.windows if window is not None]
     if not windows:

@@ -12,7 +12,6 @@ from typing import NamedTuple
 from npgpt.describe.architectures import mlp_of, windows_of
 from npgpt.models.bert.config import BERTConfig
 from npgpt.models.gpt2.config import GPT2Config
-from npgpt.models.gpt_neo.config import GPTNeoConfig
 from npgpt.models.llama.config import LlamaConfig
 from npgpt.models.transformer.config import TransformerConfig
 
@@ -43,8 +42,7 @@ def mermaid(config: GPT2Config | LlamaConfig | BERTConfig | TransformerConfig) -
 
 def _gpt2(config: GPT2Config) -> list[str]:
     d, H, V = config.n_embd, config.n_head, config.vocab_size
-    seen = windows_of(config) if isinstance(config, GPTNeoConfig) else ""
-    attention = f"causal self-attention{seen}<br/>{_heads(H, d // H)}"
+    attention = f"causal self-attention{windows_of(config)}<br/>{_heads(H, d // H)}"
     sublayers = [
         Sublayer("ATT", attention, "LayerNorm ln_1"),
         Sublayer("FFN", _ffn(d, config.ffn_width, config.activation_function), "LayerNorm ln_2"),

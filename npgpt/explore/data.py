@@ -10,7 +10,6 @@ import numpy as np
 from npgpt.explore import heads, parts
 from npgpt.explore.both_ways import BothWays, there_and_back
 from npgpt.models.gpt2.model import GPT2
-from npgpt.models.gpt_neo.model import GPTNeo
 from npgpt.models.llama.model import Llama
 from npgpt.text.labels import labeller, visible
 from npgpt.trace.edits import ablate
@@ -99,10 +98,9 @@ def _sizes(both: BothWays) -> dict[str, Any]:
     d_h = both.in_heads(f"{both.attn(0)}.context").shape[-1]
     if isinstance(model, Llama):
         activation, divisors = model.config.hidden_act, [d_h**0.5] * view.n_layer
-        windows, has_norms = model.config.windows, model.config.family.head_norms
+        has_norms = model.config.family.head_norms
     else:
         activation, has_norms = model.config.activation_function, False
-        windows = model.config.windows if isinstance(model, GPTNeo) else []
         divisors = [model.config.attention_divisor(n) for n in range(view.n_layer)]
     return {
         "kind": "llama" if isinstance(model, Llama) else "gpt2",
@@ -118,7 +116,7 @@ def _sizes(both: BothWays) -> dict[str, Any]:
         },
         "divisors": divisors,
         "out": both.out,
-        "windows": windows,
+        "windows": model.config.windows,
         "has_bias": any("q_proj.bias" in name or "c_attn.bias" in name for name in model.params),
         "has_norms": has_norms,
         "activation": activation,

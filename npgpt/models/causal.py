@@ -18,7 +18,7 @@ from npgpt.ops.cross_entropy import cross_entropy_backward, cross_entropy_forwar
 from npgpt.ops.lm_head import lm_head_backward, lm_head_forward
 from npgpt.ops.lm_head_loss import lm_head_loss_backward, lm_head_loss_forward
 from npgpt.ops.lookup import check_ids, check_mask
-from npgpt.ops.mask import attention_mask_for
+from npgpt.ops.mask import attention_masks_for
 
 
 class CausalOutput(NamedTuple):
@@ -33,15 +33,12 @@ class CausalLM(Model):
 
     TABLE: str  # the name of the token table [V, d]
 
-    def _mask(self, T: int, S: int, attention_mask: np.ndarray | None) -> Any:
-        """Who may look at whom, as the trunk wants it."""
-        return attention_mask_for(T, S, attention_mask)
-
     def _trunk(
-        self, ids: np.ndarray, positions: np.ndarray, mask: Any, run: Pass
+        self, ids: np.ndarray, positions: np.ndarray, masks: list[np.ndarray], run: Pass
     ) -> tuple[np.ndarray, Any]:
         """From ids [..., T] to the residual stream after the last norm [..., T, d].
 
+        `masks` say of each block who may look at whom: some look no further back than a window.
         Returns what backward reads, too, as a record with an empty field `lm_head`.
         """
         raise NotImplementedError
@@ -168,7 +165,8 @@ class CausalLM(Model):
         if attention_mask is not None:
             attention_mask = check_mask(attention_mask, (*ids.shape[:-1], past + T))
         positions = new_positions(past, T, attention_mask)
-        x, saved = self._trunk(ids, positions, self._mask(T, past + T, attention_mask), run)
+        masks = attention_masks_for(T, past + T, attention_mask, self.config.windows)
+        x, saved = self._trunk(ids, positions, masks, run)
         if run.kv is not None:
             run.kv.advance(T)
         return x, saved

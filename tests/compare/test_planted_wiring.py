@@ -9,7 +9,6 @@ import pytest
 
 from npgpt.layers.feed_forward import feed_forward_forward
 from npgpt.layers.self_attention import self_attention_forward
-from npgpt.models import causal
 from npgpt.models.common import Pass, of
 from npgpt.models.gpt2 import model as gpt2_model
 from npgpt.ops.layer_norm import layer_norm_forward
@@ -20,7 +19,8 @@ from tests.compare.ports import port, report, stations_of
 def test_a_mask_off_by_one(gpt2, tmp_path, monkeypatch, shift):
     """A token that does not see itself, or sees the next one."""
     with monkeypatch.context() as patch:
-        patch.setattr(causal, "attention_mask_for", lambda T, S, _: np.tri(T, S, shift, dtype=bool))
+        wrong = lambda T, S, *_: np.tri(T, S, shift, dtype=bool)  # noqa: E731
+        patch.setattr("npgpt.ops.mask.attention_mask_for", wrong)
         other = stations_of(port(gpt2))
     found = report(tmp_path, other)
     assert (found["code"], found["first_beyond"]) == (1, "h.0.attn.probs")

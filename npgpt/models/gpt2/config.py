@@ -95,6 +95,11 @@ class GPT2Config:
         return as_raw(self, architectures=["GPT2LMHeadModel"], model_type="gpt2")
 
     @property
+    def windows(self) -> list[int | None]:
+        """How many tokens each block sees, itself included; here all before it: None."""
+        return [None] * self.n_layer
+
+    @property
     def attention_shapes(self) -> Shapes:
         """Name -> shape of the attention's parameters in a block, without `h.N.`."""
         d = self.n_embd

@@ -94,7 +94,7 @@ def block_forward(
     params: Params,
     n: int,
     config: GPT2Config,
-    mask: Any,
+    mask: np.ndarray,
     run: Pass,
     attn_forward: Callable[..., Any] = attn_forward,
 ) -> tuple[np.ndarray, BlockSaved]:
@@ -177,7 +177,7 @@ class GPT2(CausalLM):
     attn_backward: Callable[..., np.ndarray] = staticmethod(attn_backward)
 
     def _trunk(
-        self, ids: np.ndarray, positions: np.ndarray, mask: Any, run: Pass
+        self, ids: np.ndarray, positions: np.ndarray, masks: list[np.ndarray], run: Pass
     ) -> tuple[np.ndarray, GPT2Saved]:
         params, config = self.params, self.config
         check_positions(positions, self.context)
@@ -187,7 +187,7 @@ class GPT2(CausalLM):
         x = run.station("embed", x)
         blocks = []
         for n in range(config.n_layer):
-            x, saved = block_forward(x, params, n, config, mask, run, self.attn_forward)
+            x, saved = block_forward(x, params, n, config, masks[n], run, self.attn_forward)
             if run.keep:
                 blocks.append(saved)
             del saved  # or it would still be there while the next block runs

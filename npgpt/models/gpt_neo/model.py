@@ -25,7 +25,6 @@ from npgpt.models.gpt2.checkpoint import save_checkpoint
 from npgpt.models.gpt2.model import GPT2
 from npgpt.models.gpt_neo.checkpoint import LAYOUT
 from npgpt.models.gpt_neo.config import GPTNeoConfig
-from npgpt.ops.mask import attention_masks_for
 
 # In the order of the layer's arguments; only W_O has a bias.
 KEYS_VALUES = ("k_proj.weight", "k_proj.bias", "v_proj.weight", "v_proj.bias")
@@ -45,9 +44,9 @@ class AttentionSaved(NamedTuple):
 
 
 def attn_forward(
-    x: np.ndarray, params: Params, n: int, config: GPTNeoConfig, mask: list[np.ndarray], run: Pass
+    x: np.ndarray, params: Params, n: int, config: GPTNeoConfig, mask: np.ndarray, run: Pass
 ) -> tuple[np.ndarray, AttentionSaved]:
-    """The attention of block n, on the normalised stream [..., T, d]; `mask` is of each block."""
+    """The attention of block n, on the normalised stream [..., T, d]."""
     part, n_head, station = f"h.{n}.attn.attention", config.n_head, run.within(f"h.{n}.attn")
     weights = those_of(params, part, KEYS_VALUES)
     (k, v), keys_values = keys_values_forward(x, *weights, n_head=n_head, station=station)
@@ -60,7 +59,7 @@ def attn_forward(
         *those_of(params, part, QUERIES_OUT),
         n_head=n_head,
         divisor=config.attention_divisor(n),
-        mask=mask[n],
+        mask=mask,
         pdrop=config.attn_pdrop,
         rng=run.rng,
         flash=run.flash,
@@ -87,9 +86,6 @@ class GPTNeo(GPT2):
     config: GPTNeoConfig
     attn_forward = staticmethod(attn_forward)
     attn_backward = staticmethod(attn_backward)
-
-    def _mask(self, T: int, S: int, attention_mask: np.ndarray | None) -> list[np.ndarray]:
-        return attention_masks_for(T, S, attention_mask, self.config.windows)
 
     def _save(self, folder: str | os.PathLike[str], **options: Any) -> None:
         save_checkpoint(folder, self.config, self.params, LAYOUT, **options)

@@ -32,7 +32,6 @@ from npgpt.models.llama.mlp import MLPSaved, mlp_backward, mlp_forward
 from npgpt.ops import lookup, rms_norm
 from npgpt.ops.load_balance import load_balance_backward, load_balance_forward
 from npgpt.ops.lookup import lookup_backward, lookup_forward
-from npgpt.ops.mask import attention_masks_for
 from npgpt.ops.rms_norm import rms_norm_backward, rms_norm_forward
 from npgpt.ops.rope import rotation
 
@@ -153,12 +152,8 @@ class Llama(CausalLM):
     TABLE = "embed_tokens.weight"
     config: LlamaConfig
 
-    def _mask(self, T: int, S: int, attention_mask: np.ndarray | None) -> list[np.ndarray]:
-        """Who may look at whom, in each block: some look no further back than a window."""
-        return attention_masks_for(T, S, attention_mask, self.config.windows)
-
     def _trunk(
-        self, ids: np.ndarray, positions: np.ndarray, mask: list[np.ndarray], run: Pass
+        self, ids: np.ndarray, positions: np.ndarray, masks: list[np.ndarray], run: Pass
     ) -> tuple[np.ndarray, LlamaSaved]:
         params, config = self.params, self.config
         cos_sin = self._cos_sin(positions, cached=run.kv is not None)
@@ -166,7 +161,7 @@ class Llama(CausalLM):
         x = run.station("embed", x)
         blocks = []
         for n in range(config.num_hidden_layers):
-            x, saved = block_forward(x, params, n, config, mask[n], cos_sin, run)  # [..., T, d]
+            x, saved = block_forward(x, params, n, config, masks[n], cos_sin, run)  # [..., T, d]
             if run.keep:
                 blocks.append(saved)
             del saved  # or it would still be there while the next block runs

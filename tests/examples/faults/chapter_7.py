@@ -155,7 +155,7 @@ FAULTS: Faults = {
         Rewritten("{n: range(H) for n in range(L)}", "{}", "all together they cannot"),
     ],
     "ch07_heatmap": [
-        Fault("npgpt.models.causal.attention_mask_for", EVERYONE, "lower triangular"),
+        Fault("npgpt.ops.mask.attention_mask_for", EVERYONE, "lower triangular"),
         Fault(f"{LAYERS}attention.softmax_forward", result(uneven), "each row sums to 1"),
         Fault(f"{LAYERS}self_attention.split_heads_forward", one_head, "6 blocks x 4 heads"),
         Rewritten("*previous_token_head(tables)[:2]", "0, 0", "looking at all alike"),
@@ -163,7 +163,7 @@ FAULTS: Faults = {
     "ch07_mask": [
         Fault(f"{OPS}mask.causal_mask", EVERYONE, "changed: ■ ■ ■"),
         Fault(f"{OPS}mask.mask_forward", lambda true: lambda x, mask: (x, mask), "■ ■ ■"),
-        Fault("npgpt.models.causal.attention_mask_for", EVERYONE, "logits of one pass"),
+        Fault("npgpt.ops.mask.attention_mask_for", EVERYONE, "logits of one pass"),
         Fault(
             f"{OPS}cross_entropy.cross_entropy_forward",
             lambda true: lambda x, t: (true(x, t)[0] * t.size, None),
