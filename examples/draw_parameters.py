@@ -8,12 +8,11 @@ import numpy as np
 from any_model import Opened
 from plots import caption, pyplot
 
-from npgpt.describe.architectures import BLOCK, LLAMA_LINES, PRESETS
+from npgpt.describe.architectures import PRESETS, llama_lines
 from npgpt.describe.gpt2 import LINES
 from npgpt.describe.tables import Line, parameter_lines, total_of
 from npgpt.models.gpt2.config import GPT2Config
 from npgpt.models.gpt2.config import param_shapes as gpt2_shapes
-from npgpt.models.llama.config import param_shapes as llama_shapes
 
 Bar = tuple[str, list[float]]  # name and size of a model, shares of its five parts
 COLOURS = ("#08519c", "#6baed6", "#fd8d3c", "#d94801", "#6a51a3")
@@ -34,7 +33,7 @@ def bars(opened: Opened) -> list[Bar]:
         parts = ("wte", "wpe", "attention", "FFN", "lm_head")
         found.append((titled(name, lines), shares(lines, config.n_layer, *parts)))
     llama = PRESETS["llama-3-8b"]
-    lines = parameter_lines(llama_shapes(llama), LLAMA_LINES, (BLOCK,))
+    lines = llama_lines(llama)
     table, *rest = shares(
         lines, llama.num_hidden_layers, "embed_tokens", "attention", "MLP", "lm_head"
     )

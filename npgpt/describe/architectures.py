@@ -142,7 +142,7 @@ def llama(config: LlamaConfig, setting: Setting) -> list[Section]:
         f"{config.rope_theta:g}){windows_of(config)},\nvocabulary {config.vocab_size}, context "
         f"{config.max_position_embeddings}; lm_head {head}"
     )
-    lines = _llama_lines(config)
+    lines = llama_lines(config)
     numbers = config.num_hidden_layers * 2 * setting.tokens * config.d_h * setting.batch
     a_head = numbers * setting.bytes_each
     unshared = "KV cache, every head its own"
@@ -163,7 +163,7 @@ def llama(config: LlamaConfig, setting: Setting) -> list[Section]:
     ]
 
 
-def _llama_lines(config: LlamaConfig) -> list[Line]:
+def llama_lines(config: LlamaConfig) -> list[Line]:
     """The parameter table; with experts also how many parameters are at work for a token."""
     sparse, shapes = config.sparse, llama_shapes(config)
     first = {has: sparse.index(has) for has in (True, False) if has in sparse}
