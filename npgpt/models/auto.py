@@ -32,6 +32,7 @@ from npgpt.models.llama.checkpoint import load_llama
 from npgpt.models.llama.config import LlamaConfig
 from npgpt.models.llama.families import FAMILIES as LLAMAS
 from npgpt.models.llama.model import Llama
+from npgpt.models.not_here import NOT_HERE
 from npgpt.models.settings import find_model_type
 from npgpt.models.transformer.checkpoint import load_transformer
 from npgpt.models.transformer.model import Transformer
@@ -138,7 +139,9 @@ def model_type(place: Path) -> str:
             f"GPT-2; set model_type to one of {', '.join(MODEL_TYPES)}."
         )
     if kind not in list(MODEL_TYPES):  # a list takes any JSON value
+        what, nearest = NOT_HERE.get(str(kind), ("", ""))
+        near = f"; a {kind} has {what}; nearest is {nearest}" if nearest else ""
         raise ValueError(
-            f"{path}: model_type is {kind!r:.60}, but npgpt knows {', '.join(MODEL_TYPES)}."
+            f"{path}: model_type is {kind!r:.60}, but npgpt knows {', '.join(MODEL_TYPES)}{near}."
         )
     return str(kind)

@@ -8,9 +8,11 @@ from typing import Any
 
 import pytest
 
+from npgpt.models.auto import MODEL_TYPES
 from npgpt.models.bert.config import BERTConfig
 from npgpt.models.gpt2.config import GPT2Config
 from npgpt.models.llama.config import LlamaConfig
+from npgpt.models.not_here import NOT_HERE
 from npgpt.models.transformer.config import TransformerConfig
 from npgpt.ops.activation import ACTIVATIONS
 from tests.builders import bert, gpt2, llama, transformer
@@ -162,3 +164,8 @@ def test_every_key_that_was_read_is_written_back(model_type) -> None:
     assert written.items() >= raw.items()
     assert config.from_dict(written) == config.from_dict(raw)
     assert config.from_dict({}) == config()
+
+
+def test_what_is_nearest_to_a_model_that_does_not_fit_is_one_that_does() -> None:
+    assert not NOT_HERE.keys() & MODEL_TYPES.keys()
+    assert {nearest for _, nearest in NOT_HERE.values()} <= MODEL_TYPES.keys()
