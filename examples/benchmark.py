@@ -16,7 +16,7 @@ import argparse
 import json
 from pathlib import Path
 
-from benchmark_machine import FORCED, machine  # before NumPy
+from benchmark_machine import machine  # before NumPy
 
 from npgpt.cli import keep_freed_memory  # the same: npgpt sets up NumPy's threads
 
@@ -52,8 +52,6 @@ def main() -> None:
     found: Row = {"machine": machine(args.threads, packages)}
     heading("benchmark", "where and when")
     print("\n".join(f"  {name:<14} {value}" for name, value in found["machine"].items()))
-    if FORCED:
-        print("  warning: unset, as they would choose the kernels of NumPy's BLAS:", *FORCED)
     if "speed" in args.parts:
         heading("speed", "random weights, float32")
         found["pairs"] = speed(args)

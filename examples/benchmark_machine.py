@@ -1,6 +1,6 @@
 """What the figures of `benchmark.py` hold for: machine, versions, and the kernels of NumPy's BLAS.
 
-To be imported before NumPy: it unsets what would choose OpenBLAS's kernels in NumPy's place.
+To be imported before NumPy: it unsets what OpenBLAS reads then.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from typing import Any
 
 from benchmark_works import processors
 
+# What chooses kernels in OpenBLAS's place, and is not right for every version of it.
 FORCED = {
     name: os.environ.pop(name)
     for name in ("OPENBLAS_CORETYPE", "OPENBLAS_L2_SIZE")
@@ -51,6 +52,7 @@ def blas() -> str:
 def machine(threads: int, packages: Iterable[str]) -> dict[str, Any]:
     """Processor, system, threads, BLAS, and versions of those of the packages that there are."""
     info = Path("/proc/cpuinfo")
+    forced = " ".join(f"{name}={value}" for name, value in FORCED.items())
     model = re.search(r"model name\s*: (.*)", info.read_text()) if info.is_file() else None
     return {
         "date": time.strftime("%Y-%m-%d"),
@@ -61,5 +63,5 @@ def machine(threads: int, packages: Iterable[str]) -> dict[str, Any]:
         "numpy": version("numpy"),
         "BLAS": blas(),
         **{name: version(name) for name in packages if is_installed([name])},
-        **({"unset": FORCED} if FORCED else {}),
+        **({"warning": f"unset {forced}, which slows a current NumPy down"} if FORCED else {}),
     }

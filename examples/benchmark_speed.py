@@ -32,17 +32,22 @@ TOLERANCE = 1e-3  # of the largest logit
 Row = dict[str, Any]
 
 
+def run(command: list[str], threads: int, cwd: Path | None = None) -> Any:
+    """A program from start to end, with so many threads."""
+    counts = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "NPROC")
+    env = {**os.environ, **dict.fromkeys(counts, str(threads))}
+    env |= {"HF_HUB_OFFLINE": "1", "TRANSFORMERS_VERBOSITY": "error"}
+    return subprocess.run(command, env=env, cwd=cwd, capture_output=True, text=True, check=False)
+
+
 def measure(name: str, program: str, folder: str, args: argparse.Namespace) -> Row:
     """What one process says; for the first token, the seconds since its start."""
     slow = program == "picoGPT"
     repeats = 1 if args.quick or slow else args.repeats
     command = [sys.executable, str(WORKER), name, program, folder, str(repeats)]
     command += [args.picogpt] if slow else []
-    counts = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "NPROC")
-    env = {**os.environ, **dict.fromkeys(counts, str(args.threads))}
-    env |= {"HF_HUB_OFFLINE": "1", "TRANSFORMERS_VERBOSITY": "error"}
     start = time.time()
-    done = subprocess.run(command, env=env, capture_output=True, text=True, check=False)
+    done = run(command, args.threads)
     if done.returncode:
         raise SystemExit(f"{program} failed at {name}:\n{done.stderr}")
     found: Row = json.loads(done.stdout.splitlines()[-1])
@@ -67,10 +72,10 @@ def check(name: str, program: str, folder: str) -> float:
     return difference
 
 
-def llm_c(program: str) -> list[float]:
+def llm_c(program: str, threads: int) -> list[float]:
     """Seconds of each step that a train_gpt2 prints, the first left out."""
     path = Path(program).resolve()
-    done = subprocess.run([str(path)], cwd=path.parent, capture_output=True, text=True, check=False)
+    done = run([str(path)], threads, path.parent)
     steps = [float(ms) / 1000 for ms in re.findall(r"took ([\d.]+) ms", done.stdout)]
     if len(steps) < 2:
         raise SystemExit(f"{program} printed no steps:\n{done.stdout[-500:]}{done.stderr[-500:]}")
@@ -100,7 +105,7 @@ def measured(name: str, folder: str, args: argparse.Namespace) -> Row:
     }
     for exe in args.llm_c:
         if f"train {' '.join(re.findall(r'[0-9]+', Path(exe).name)[-2:])}" == name:
-            seconds["llm.c"] = llm_c(exe)
+            seconds["llm.c"] = llm_c(exe, args.threads)
     for program, each in seconds.items():
         row[program] = {
             **row.get(program, {}),

@@ -95,7 +95,7 @@ def test_what_would_choose_kernels_is_unset(monkeypatch: pytest.MonkeyPatch) -> 
     monkeypatch.setenv("OPENBLAS_CORETYPE", "Nehalem")
     done = run("benchmark", "--quick", "--parts", "memory")
     assert (done.returncode, done.stderr) == (0, "")
-    assert "warning: unset" in done.stdout
+    assert "unset OPENBLAS_CORETYPE=Nehalem" in done.stdout
     assert "kernels for Nehalem" not in done.stdout
 
 
