@@ -31,11 +31,12 @@ PARTS = ["speed", "profile", "memory", "growth"]
 
 def main() -> None:
     cores = len(processors())
+    works = f"some of: {'; '.join(WORKS)}"
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument(
         "--quick", action="store_true", help="tiny models: only to see that it runs"
     )
-    parser.add_argument("--works", nargs="+", choices=WORKS, metavar="WORK", help="(all)")
+    parser.add_argument("--works", nargs="+", choices=WORKS, metavar="WORK", help=works)
     parser.add_argument(
         "--threads", type=int, choices=range(1, cores + 1), default=cores, metavar="N",
         help=f"of every program (all: {cores})",

@@ -109,11 +109,12 @@ def measured(name: str, folder: str, args: argparse.Namespace) -> Row:
     for program, each in seconds.items():
         row[program] = {
             **row.get(program, {}),
-            "seconds": statistics.median(each),
+            "seconds": (median := statistics.median(each)),
+            "tokens_per_second": WORKS[name].tokens / median,
             "least": min(each),
             "most": max(each),
             "measured": len(each),
-            "ratio": statistics.median(seconds["npgpt"]) / statistics.median(each),
+            "ratio": statistics.median(seconds["npgpt"]) / median,
         }
         peaks = [result["peak"] for result in runs.get(program, [])]
         if peaks and all(peaks):
@@ -130,7 +131,7 @@ def report(row: Row) -> None:
         spread = f"({found['least']:.3f} … {found['most']:.3f})"
         line = f"    {program:<12} {found['seconds']:8.3f} s {spread:<18} n={found['measured']:<3}"
         if work.kind != "first":
-            line += f" {work.tokens / found['seconds']:9,.1f} tokens/s"
+            line += f" {found['tokens_per_second']:9,.1f} tokens/s"
         memory = row["work"] in ("first", "train 1 1024") and "peak" in found
         line += f" {found['peak'] / 1e6:7,.0f} MB" if memory else ""
         if program != "npgpt":
