@@ -54,7 +54,7 @@ def in_llama_cpp(work: Work, folder: str) -> Step:
     V = model.config.vocab_size
     params = xllamacpp.CommonParams()
     params.model.path, params.n_ctx, params.n_parallel = str(path), work.T + work.new + 1, 1
-    # With its fused attention logits differ by 6e-4 of the largest, without by 3e-7.
+    # With its fused attention logits differ by 6e-4 of the largest, without by 6e-7.
     params.flash_attn_type = xllamacpp.llama_flash_attn_type.LLAMA_FLASH_ATTN_TYPE_DISABLED
     params.cache_type_k = params.cache_type_v = xllamacpp.ggml_type.GGML_TYPE_F32
     for cpu in (params.cpuparams, params.cpuparams_batch):
