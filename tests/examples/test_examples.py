@@ -31,7 +31,18 @@ HELPERS |= {"number_words", "looking_across", "held_against", "nudged", "block_o
 HELPERS |= {"two_stacks", *(path.stem for path in EXAMPLES.glob("draw_*.py"))}
 # In test_bert.py, test_translation.py and tests/test_vectors_hf.py.
 APART = {"sentence_similarity", "train_bert", "train_translation", "vectors_with_torch"}
-BENCHMARK = {"benchmark", "benchmark_work", "benchmark_growth"}
+BENCHMARK = {path.stem for path in EXAMPLES.glob("benchmark*.py")}
+PEERS = {
+    "transformers",
+    "onnx",
+    "onnxruntime",
+    "openvino",
+    "ctranslate2",
+    "xllamacpp",
+    "gguf",
+    "jax",
+}
+PEERS |= {"gpt2"}  # picoGPT's gpt2.py
 LONGER = {"one_page": 170, "show": 200, **dict.fromkeys(BENCHMARK, 200)}
 SCRIPTS = sorted(
     path.stem for path in EXAMPLES.glob("*.py") if path.stem not in HELPERS | APART | BENCHMARK
@@ -144,7 +155,7 @@ def test_examples_are_short_and_need_nothing_else(path: Path) -> None:
         if package in sys.stdlib_module_names or package in {"numpy", "npgpt", *own}:
             continue
         assert found.lazy, found.name
-        peers = {"transformers", "gpt2"} if path.stem in BENCHMARK else set()  # picoGPT's gpt2.py
+        peers = PEERS if path.stem in BENCHMARK else set()
         assert package in {"torch", "matplotlib", "PIL"} | peers, found.name
 
 

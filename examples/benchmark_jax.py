@@ -1,0 +1,69 @@
+"""GPT-2's training step in jax, for `benchmark.py`: the model written out, compiled as a whole."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from benchmark_works import BETAS, CLIP, DECAY, LEARNING_RATE, Step, Work
+
+
+def loss_of(params: dict[str, Any], ids: Any, config: Any) -> Any:
+    """GPT-2's mean loss over ids [B, T + 1]."""
+    import jax
+    import jax.numpy as jnp
+
+    def linear(x: Any, name: str) -> Any:
+        return x @ params[f"{name}.weight"] + params[f"{name}.bias"]
+
+    def norm(x: Any, name: str) -> Any:
+        x -= x.mean(-1, keepdims=True)
+        x *= jax.lax.rsqrt((x**2).mean(-1, keepdims=True) + config.layer_norm_epsilon)
+        return x * params[f"{name}.weight"] + params[f"{name}.bias"]
+
+    T = ids.shape[1] - 1
+    x = params["wte.weight"][ids[:, :-1]] + params["wpe.weight"][:T]
+    for n in range(config.n_layer):
+        h = f"h.{n}"
+        qkv = jnp.split(linear(norm(x, f"{h}.ln_1"), f"{h}.attn.c_attn"), 3, -1)
+        q, k, v = (each.reshape(len(ids), T, config.n_head, -1) for each in qkv)
+        context = jax.nn.dot_product_attention(q, k, v, is_causal=True)  # [B, T, H, d_h]
+        x += linear(context.reshape(x.shape), f"{h}.attn.c_proj")
+        hidden = jax.nn.gelu(linear(norm(x, f"{h}.ln_2"), f"{h}.mlp.c_fc"))  # the tanh form
+        x += linear(hidden, f"{h}.mlp.c_proj")
+    logits = norm(x, "ln_f") @ params["wte.weight"].T
+    scores = jnp.take_along_axis(logits, ids[:, 1:, None], -1)[..., 0]
+    return (jax.nn.logsumexp(logits, -1) - scores).mean()
+
+
+def in_jax(work: Work, folder: str) -> Step:
+    import jax
+    import jax.numpy as jnp
+
+    import npgpt
+
+    model = npgpt.from_pretrained(folder)
+    ids = jnp.array(work.ids(model.config.vocab_size))
+
+    def adamw(p: Any, g: Any, m: Any, v: Any, t: Any) -> tuple[Any, Any, Any]:
+        m = BETAS[0] * m + (1 - BETAS[0]) * g
+        v = BETAS[1] * v + (1 - BETAS[1]) * g**2
+        update = m / (1 - BETAS[0] ** t) / (jnp.sqrt(v / (1 - BETAS[1] ** t)) + 1e-8)
+        return p - LEARNING_RATE * (update + (DECAY if p.ndim > 1 else 0) * p), m, v
+
+    def training_step(state: dict[str, Any], t: Any) -> tuple[dict[str, Any], Any]:
+        params = {name: each[0] for name, each in state.items()}
+        loss, grads = jax.value_and_grad(loss_of)(params, ids, model.config)
+        length = jnp.sqrt(sum(jnp.vdot(g, g) for g in grads.values()))
+        clip = jnp.minimum(1, CLIP / (length + 1e-6))
+        return {n: adamw(p, clip * grads[n], m, v, t) for n, (p, m, v) in state.items()}, loss
+
+    compiled = jax.jit(training_step, donate_argnums=0)
+    state, t = {n: (jnp.array(p), *jnp.zeros((2, *p.shape))) for n, p in model.params.items()}, 0
+
+    def step(*_: int) -> float:
+        nonlocal state, t
+        t += 1
+        state, loss = jax.block_until_ready(compiled(state, t))
+        return float(loss)
+
+    return step
