@@ -12,11 +12,12 @@ from npgpt.ops.few_rows import times_matrix, times_table
 @pytest.fixture(params=[1, 2, 3])
 def count(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> int:
     monkeypatch.setattr(few_rows, "thread_count", lambda: request.param)
+    monkeypatch.setattr(few_rows, "openblas_kernel", lambda: "SkylakeX")
     return request.param
 
 
-@pytest.mark.parametrize("N", [0, 1, 2, 7, 64, 65, 200])
-@pytest.mark.parametrize("d", [16, 100, 768])
+@pytest.mark.parametrize("N", [0, 1, 2, 16, 31, 64, 65])
+@pytest.mark.parametrize("d", [16, 100, 800])
 def test_the_same_products(rng: np.random.Generator, N: int, d: int, count: int) -> None:
     x, table = rng.standard_normal((N, d)), rng.standard_normal((5003, d))
     for y in (times_table(x, table), times_matrix(x, np.ascontiguousarray(table.T))):
@@ -24,7 +25,7 @@ def test_the_same_products(rng: np.random.Generator, N: int, d: int, count: int)
         np.testing.assert_allclose(y, x @ table.T, rtol=0, atol=1e-12)
 
 
-@pytest.mark.parametrize("N", [1, 2, 16, 64])
+@pytest.mark.parametrize("N", [1, 2, 9, 16, 64])
 def test_errors_of_float32_are_not_above_those_of_blas(rng: np.random.Generator, N: int) -> None:
     x, table = rng.standard_normal((N, 3072)), rng.standard_normal((800, 3072))
     x_32, table_32 = x.astype(np.float32), table.astype(np.float32)
@@ -57,3 +58,15 @@ def test_one_row_really_goes_another_way(
     x, W = rng.standard_normal((1, 768), np.float32), rng.standard_normal((768, 768), np.float32)
     assert (times_matrix(x, W) != x @ W).any()
     assert (times_table(x, W) != x @ W.T).any()
+
+
+def test_tiles_only_where_openblas_is_quick_with_them(
+    rng: np.random.Generator, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    W, calls = rng.standard_normal((512, 512)), []
+    monkeypatch.setattr(few_rows, "_times_tiles", lambda x, W: calls.append(len(x)))
+    for kernel in ("Haswell", "SkylakeX", ""):
+        monkeypatch.setattr(few_rows, "openblas_kernel", lambda kernel=kernel: kernel)
+        for N in (2, 8, 9, 31, 32):
+            times_matrix(rng.standard_normal((N, 512)), W)
+    assert calls == [9, 31]
