@@ -13,8 +13,8 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from npgpt import cli
-from npgpt.decoding.causal import Sampling, end_of_text_ids, sampling_of, start_of_text_ids
-from npgpt.decoding.sampling import check_settings
+from npgpt.decoding.causal import end_of_text_ids, sampling_of, start_of_text_ids
+from npgpt.decoding.sampling import Sampling, check_settings
 from npgpt.files.hub import Files
 from npgpt.models.auto import find_supported, from_pretrained
 from npgpt.text.unknown import warn_of_unknown

@@ -7,14 +7,14 @@ the same tokens; their logits differ by rounding only.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Container, Iterator
-from typing import Any, NamedTuple, Protocol
+from typing import Any, Protocol
 
 import numpy as np
 
 from npgpt.decoding.arguments import flag, whole_number, whole_numbers
-from npgpt.decoding.constraints import Step, as_ids, constrained
+from npgpt.decoding.constraints import Step, as_ids, constrained, constrains
 from npgpt.decoding.kv_cache import KVCache
-from npgpt.decoding.sampling import check_settings, sample
+from npgpt.decoding.sampling import Sampling, check_settings, sample_rows
 from npgpt.ops.lookup import as_array, check_ids, check_mask
 
 
@@ -37,14 +37,6 @@ class LanguageModel(Protocol):
 
 
 NEW_TOKENS = 40  # where nobody says how many
-
-
-class Sampling(NamedTuple):
-    """How a token is drawn, see `npgpt.decoding.sampling`."""
-
-    temperature: float
-    top_k: int | None
-    top_p: float | None
 
 
 def generate(
@@ -105,18 +97,15 @@ def generate(
 
     def choose(logits: np.ndarray, text: np.ndarray, mask: np.ndarray, new: int) -> np.ndarray:
         """[..., V] and what is written [..., T] -> tokens [...]."""
-        logits = np.where(forbidden, logits.dtype.type(-np.inf), logits)
-        rows = zip(*map(np.atleast_2d, (logits, text, mask)), prompts, strict=True)
-        last = new + 1 == max_new_tokens
-        picked = [
-            sample(
-                constrained(scores, Step(row[real], prompt, new, last), rules, known),
-                rng,
-                **sampling._asdict(),
-            )
-            for scores, row, real, prompt in rows
-        ]
-        return np.array(picked).reshape(logits.shape[:-1])
+        if forbidden.any():
+            logits = np.where(forbidden, logits.dtype.type(-np.inf), logits)
+        scores = np.atleast_2d(logits)
+        if constrains(rules):
+            rows = zip(scores, *map(np.atleast_2d, (text, mask)), prompts, strict=True)
+            last = new + 1 == max_new_tokens
+            steps = ((row, Step(ids[real], prompt, new, last)) for row, ids, real, prompt in rows)
+            scores = np.stack([constrained(row, step, rules, known) for row, step in steps])
+        return sample_rows(scores, rng, sampling).reshape(logits.shape[:-1])
 
     tokens = _tokens(model, ids, mask, max_new_tokens, choose, stops, use_cache)
     return tokens if ids.ndim == 2 else (int(token) for token in tokens)

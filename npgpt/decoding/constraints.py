@@ -15,6 +15,23 @@ import numpy as np
 LARGEST_GROWTH = 1e30  # of the pull towards the end; beyond it scores would overflow
 
 
+# What `constrained` reads of the rules, with the values that change nothing.
+NEUTRAL = {
+    "encoder_repetition_penalty": 1.0,
+    "repetition_penalty": 1.0,
+    "no_repeat_ngram_size": 0,
+    "encoder_no_repeat_ngram_size": 0,
+    "bad_words_ids": None,
+    "min_length": 0,
+    "min_new_tokens": 0,
+    "forced_bos_token_id": None,
+    "forced_eos_token_id": None,
+    "exponential_decay_length_penalty": None,
+    "suppress_tokens": None,
+    "begin_suppress_tokens": None,
+}
+
+
 class Step(NamedTuple):
     """Where a text stands before its next token."""
 
@@ -22,6 +39,11 @@ class Step(NamedTuple):
     source: np.ndarray  # ids that the encoder read; of a model without encoder, the prompt
     new: int  # tokens written so far
     last: bool  # whether the next token is the last one
+
+
+def constrains(rules: Any) -> bool:
+    """Whether `constrained` could change a score."""
+    return any(getattr(rules, name) != value for name, value in NEUTRAL.items())
 
 
 def constrained(

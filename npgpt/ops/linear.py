@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from npgpt.ops.few_rows import times_matrix
 from npgpt.ops.row_sum import sum_rows
 
 Saved = tuple[np.ndarray, np.ndarray]  # x, W
@@ -25,7 +26,7 @@ def linear_forward(x: np.ndarray, W: np.ndarray, b: np.ndarray) -> tuple[np.ndar
     Returns:
         y [..., out], and what backward reads.
     """
-    y = x.reshape(-1, W.shape[0]) @ W  # one product over all leading axes: [N, out]
+    y = times_matrix(x.reshape(-1, W.shape[0]), W)  # one product over all leading axes: [N, out]
     y += b
     return y.reshape(*x.shape[:-1], W.shape[1]), (x, W)
 

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import numpy as np
 
+from npgpt.ops.few_rows import times_table
+
 Saved = tuple[np.ndarray, np.ndarray]  # x, table
 
 
@@ -24,7 +26,7 @@ def lm_head_forward(x: np.ndarray, table: np.ndarray) -> tuple[np.ndarray, Saved
         logits [..., V], and what backward reads.
     """
     V, d = table.shape
-    logits = x.reshape(-1, d) @ table.T
+    logits = times_table(x.reshape(-1, d), table)
     return logits.reshape(*x.shape[:-1], V), (x, table)
 
 

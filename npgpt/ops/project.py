@@ -7,6 +7,8 @@ from __future__ import annotations
 
 import numpy as np
 
+from npgpt.ops.few_rows import times_matrix
+
 Saved = tuple[np.ndarray, np.ndarray]  # x, W
 
 
@@ -22,7 +24,7 @@ def project_forward(x: np.ndarray, W: np.ndarray) -> tuple[np.ndarray, Saved]:
     Returns:
         y [..., out], and what backward reads.
     """
-    y = x.reshape(-1, W.shape[0]) @ W  # one product over all leading axes: [N, out]
+    y = times_matrix(x.reshape(-1, W.shape[0]), W)  # one product over all leading axes: [N, out]
     return y.reshape(*x.shape[:-1], W.shape[1]), (x, W)
 
 

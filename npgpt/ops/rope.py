@@ -33,7 +33,8 @@ def rope_forward(x: np.ndarray, *, cos: np.ndarray, sin: np.ndarray) -> tuple[np
         y [..., T, d_h] in x's dtype, and what backward reads.
     """
     cos, sin = cos.astype(x.dtype, copy=False), sin.astype(x.dtype, copy=False)
-    x_1, x_2 = np.split(x, 2, axis=-1)
+    half = x.shape[-1] // 2
+    x_1, x_2 = x[..., :half], x[..., half:]
     return np.concatenate([x_1 * cos - x_2 * sin, x_1 * sin + x_2 * cos], axis=-1), (cos, sin)
 
 
