@@ -15,15 +15,20 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator
 from functools import reduce
+from typing import Any
 
 import numpy as np
 
 from npgpt.ops.threads import parallel_blas, thread_count
 
-ROWS, KEYS = 128, 1024  # sizes of a tile; measured, but anything near is as good
+ROWS, KEYS = 64, 1024  # sizes of a tile; measured, but anything near is as good
+CACHED = 1 << 18  # scores of a tile, all its heads together: 1 MB of float32
 MANY = 1 << 19  # scores from which several threads are quicker
 
 Part = tuple[int | slice, ...]
+
+# the keys that a tile is of, those among them that not every row sees, what is hidden there
+Tile = tuple[slice, slice, np.ndarray]
 
 # highest score, Σ exp(scores - highest), Σ exp(scores - highest) v
 PartialSums = tuple[np.ndarray, np.ndarray, np.ndarray]
@@ -63,12 +68,12 @@ def flash_attention_forward(
 
     def attend(part: Part) -> None:
         # Products are faster in C order; dividing q costs less than dividing its scores.
-        qs, ks, vs = (np.ascontiguousarray(x[part]) for x in (q, k, v))
+        qs, ks_T, vs = (np.ascontiguousarray(x[part]) for x in (q, _swapped(k), v))
         qs = qs / divisor
         for rows, tiles in _tiles(_mask_of(part, q, k, mask)):
             partial_sums = (
-                _partial_sums(_scores(qs[..., rows, :], ks[..., keys, :], hidden), vs[..., keys, :])
-                for keys, hidden in tiles
+                _partial_sums(_scores(qs[..., rows, :], ks_T, tile), vs[..., tile[0], :])
+                for tile in tiles
             )
             highest, total, mixed = reduce(_join, partial_sums)
             total = np.maximum(total, 1)  # the highest alone adds exp(0); 0 in a row without keys
@@ -105,22 +110,23 @@ def flash_attention_backward(
     dq, dk, dv = (np.empty_like(x) for x in (q, k, v))
 
     def attend_back(part: Part) -> None:
-        qs, ks, vs, dout = (np.ascontiguousarray(x[part]) for x in (q, k, v, dcontext))
+        arrays = (q, k, _swapped(k), _swapped(v), dcontext)
+        qs, ks, ks_T, vs_T, dout = (np.ascontiguousarray(x[part]) for x in arrays)
         qs = qs / divisor
         inner = np.vecdot(dout, context[part])[..., None]  # D [..., T, 1]
         dqs, dks, dvs = (np.zeros_like(x[part], order="C") for x in (q, k, v))
         for rows, tiles in _tiles(_mask_of(part, q, k, mask)):
             q_rows, dout_rows = qs[..., rows, :], dout[..., rows, :]
-            for keys, hidden in tiles:
-                scores = _scores(q_rows, ks[..., keys, :], hidden)
+            for tile in tiles:
+                keys, scores = tile[0], _scores(q_rows, ks_T, tile)
                 scores -= log_total[part][..., rows, :]
                 weights = np.exp(scores, out=scores)
-                dvs[..., keys, :] += np.swapaxes(weights, -1, -2) @ dout_rows
-                dscores = dout_rows @ np.swapaxes(vs[..., keys, :], -1, -2)
+                dvs[..., keys, :] += _swapped(weights) @ dout_rows
+                dscores = dout_rows @ vs_T[..., keys]
                 dscores -= inner[..., rows, :]
                 dscores *= weights
                 dqs[..., rows, :] += dscores @ ks[..., keys, :]
-                dks[..., keys, :] += np.swapaxes(dscores, -1, -2) @ q_rows
+                dks[..., keys, :] += _swapped(dscores) @ q_rows
         np.divide(dqs, divisor, out=dq[part])
         dk[part], dv[part] = dks, dvs
 
@@ -145,24 +151,30 @@ def _join(one: PartialSums, other: PartialSums) -> PartialSums:
     return highest, total, mixed
 
 
-def _scores(q: np.ndarray, k: np.ndarray, hidden: np.ndarray | None) -> np.ndarray:
+def _swapped(x: np.ndarray) -> np.ndarray:
+    return np.swapaxes(x, -1, -2)
+
+
+def _scores(q: np.ndarray, k_T: np.ndarray, tile: Tile) -> np.ndarray:
     """Those of one tile, -∞ where hidden. The same in both passes, to the last bit."""
-    scores = q @ np.swapaxes(k, -1, -2)
-    if hidden is not None:
-        np.copyto(scores, -np.inf, where=hidden)
+    keys, partly, hidden = tile
+    scores = q @ k_T[..., keys]
+    np.copyto(scores[..., partly], -np.inf, where=hidden)
     return scores
 
 
 def _each_part(function: Callable[[Part], object], q: np.ndarray, k: np.ndarray) -> None:
     """Call `function` with indices of q's leading axes: each a sequence, or some of its heads.
 
-    Heads are cut apart only where the sequences alone cannot be shared out evenly among threads.
+    Heads are cut apart where the sequences alone cannot be shared out evenly among threads, and
+    where their tiles together would be too large to stay in the cache.
     """
     heads = math.prod(q.shape[-3:-2])
     sequences = list(np.ndindex(q.shape[:-3]))
     many = len(sequences) * heads * q.shape[-2] * k.shape[-2] >= MANY
     count = thread_count() if many else 1
-    size = math.ceil(heads / (count // math.gcd(count, len(sequences))))
+    together = max(1, CACHED // (min(ROWS, q.shape[-2]) * min(KEYS, k.shape[-2])))
+    size = min(together, math.ceil(heads / (count // math.gcd(count, len(sequences)))))
     parts: list[Part] = [()]
     if q.ndim > 2:
         parts = [(*row, slice(h, h + size)) for row in sequences for h in range(0, heads, size)]
@@ -179,20 +191,27 @@ def _mask_of(part: Part, q: np.ndarray, k: np.ndarray, mask: np.ndarray) -> np.n
     return mask[:1] if mask.ndim > 2 and mask.strides[0] == 0 else mask  # the same for all heads
 
 
-def _tiles(
-    mask: np.ndarray,
-) -> Iterator[tuple[slice, list[tuple[slice, np.ndarray | None]]]]:
-    """Rows of the table that see anything, and for each the keys seen and what to hide there."""
+def _tiles(mask: np.ndarray) -> Iterator[tuple[slice, list[Tile]]]:
+    """Rows of the table that see anything, and for each the tiles of the keys that they see.
+
+    Of a causal mask only what lies along the diagonal has to be hidden, a small part of a tile.
+    """
     T, S = mask.shape[-2:]
+    others = tuple(range(mask.ndim - 1))
     for i in range(0, T, ROWS):
         rows, tiles = slice(i, min(i + ROWS, T)), []
         for j in range(0, S, KEYS):
             visible = mask[..., rows, j : j + KEYS]
-            seen = np.flatnonzero(visible.any(axis=tuple(range(mask.ndim - 1))))
-            if len(seen):
-                first, end = seen[0], seen[-1] + 1
-                visible = visible[..., first:end]
-                hidden = None if visible.all() else ~visible
-                tiles.append((slice(j + first, j + end), hidden))
+            first, end = _span(visible.any(axis=others))
+            visible = visible[..., first:end]
+            partly = slice(*_span(~visible.all(axis=others)))
+            if end:
+                tiles.append((slice(j + first, j + end), partly, ~visible[..., partly]))
         if tiles:
             yield rows, tiles
+
+
+def _span(marked: Any) -> tuple[int, int]:
+    """From the first that is marked to behind the last; (0, 0) if none is."""
+    places = np.flatnonzero(marked)
+    return (int(places[0]), int(places[-1]) + 1) if len(places) else (0, 0)

@@ -63,6 +63,16 @@ def test_equals_the_six_steps(rng, monkeypatch, T, S, name, in_threads) -> None:
         np.testing.assert_allclose(grad, wanted_grad, rtol=0, atol=2e-12)
 
 
+def test_heads_a_few_at_a_time(rng, monkeypatch) -> None:
+    q, k, v, dcontext = rng.standard_normal((4, B, 5, 9, D_H))
+    results = []
+    for heads in (5, 2):
+        monkeypatch.setattr(flash_attention, "CACHED", heads * 9 * 9)
+        context, saved = flash_attention_forward(q, k, v, divisor=0.7, mask=causal_mask(9, 9))
+        results.append([context, *flash_attention_backward(dcontext, saved)])
+    np.testing.assert_array_equal(results[0], results[1])
+
+
 def test_scores_far_below_and_far_above_zero(rng, monkeypatch) -> None:
     """A running maximum that started at 0 would lose the first row, and one without the second."""
     monkeypatch.setattr(flash_attention, "KEYS", 2)
