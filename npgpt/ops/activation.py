@@ -147,8 +147,7 @@ def silu_forward(x: np.ndarray) -> tuple[np.ndarray, tuple[np.ndarray, np.ndarra
     Returns:
         y, like x, and (x, σ(x)), which backward reads.
     """
-    small = np.exp(-np.abs(x))
-    sigmoid = np.where(x < 0, small, 1) / (1 + small)
+    sigmoid = np.exp(np.minimum(x, 0)) / (1 + np.exp(-np.abs(x)))  # np.where would take longer
     return x * sigmoid, (x, sigmoid)
 
 

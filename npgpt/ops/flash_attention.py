@@ -13,7 +13,7 @@ Leaves out dropout of the weights, and the weights themselves: the six steps hav
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from functools import reduce
 from typing import Any
 
@@ -29,6 +29,7 @@ Part = tuple[int | slice, ...]
 
 # the keys that a tile is of, those among them that not every row sees, what is hidden there
 Tile = tuple[slice, slice, np.ndarray]
+Rows = tuple[slice, list[Tile]]
 
 # highest score, Σ exp(scores - highest), Σ exp(scores - highest) v
 PartialSums = tuple[np.ndarray, np.ndarray, np.ndarray]
@@ -65,12 +66,13 @@ def flash_attention_forward(
     # Laid out in memory as q is, so that the heads are merged without a copy.
     context = np.zeros_like(q, shape=(*q.shape[:-1], v.shape[-1]))
     log_total = np.zeros((*q.shape[:-1], 1), q.dtype)
+    tiles_of = _tiles_of(q, k, mask)
 
     def attend(part: Part) -> None:
         # Products are faster in C order; dividing q costs less than dividing its scores.
         qs, ks_T, vs = (np.ascontiguousarray(x[part]) for x in (q, _swapped(k), v))
         qs = qs / divisor
-        for rows, tiles in _tiles(_mask_of(part, q, k, mask)):
+        for rows, tiles in tiles_of(part):
             partial_sums = (
                 _partial_sums(_scores(qs[..., rows, :], ks_T, tile), vs[..., tile[0], :])
                 for tile in tiles
@@ -108,6 +110,7 @@ def flash_attention_backward(
     """
     q, k, v, context, log_total, divisor, mask = saved
     dq, dk, dv = (np.empty_like(x) for x in (q, k, v))
+    tiles_of = _tiles_of(q, k, mask)
 
     def attend_back(part: Part) -> None:
         arrays = (q, k, _swapped(k), _swapped(v), dcontext)
@@ -115,7 +118,7 @@ def flash_attention_backward(
         qs = qs / divisor
         inner = np.vecdot(dout, context[part])[..., None]  # D [..., T, 1]
         dqs, dks, dvs = (np.zeros_like(x[part], order="C") for x in (q, k, v))
-        for rows, tiles in _tiles(_mask_of(part, q, k, mask)):
+        for rows, tiles in tiles_of(part):
             q_rows, dout_rows = qs[..., rows, :], dout[..., rows, :]
             for tile in tiles:
                 keys, scores = tile[0], _scores(q_rows, ks_T, tile)
@@ -185,13 +188,21 @@ def _each_part(function: Callable[[Part], object], q: np.ndarray, k: np.ndarray)
             function(part)
 
 
+def _tiles_of(q: np.ndarray, k: np.ndarray, mask: np.ndarray) -> Callable[[Part], Iterable[Rows]]:
+    """What gives a part its tiles: all the same ones where all have the same mask."""
+    if mask.ndim > 2:
+        return lambda part: _tiles(_mask_of(part, q, k, mask))
+    tiles = [*_tiles(np.broadcast_to(mask, (q.shape[-2], k.shape[-2])))]
+    return lambda _: tiles
+
+
 def _mask_of(part: Part, q: np.ndarray, k: np.ndarray, mask: np.ndarray) -> np.ndarray:
     """The mask of one part: [T, S], or [heads or 1, T, S]."""
     mask = np.broadcast_to(mask, (*q.shape[:-1], k.shape[-2]))[part]
     return mask[:1] if mask.ndim > 2 and mask.strides[0] == 0 else mask  # the same for all heads
 
 
-def _tiles(mask: np.ndarray) -> Iterator[tuple[slice, list[Tile]]]:
+def _tiles(mask: np.ndarray) -> Iterator[Rows]:
     """Rows of the table that see anything, and for each the tiles of the keys that they see.
 
     Of a causal mask only what lies along the diagonal has to be hidden, a small part of a tile.
