@@ -24,7 +24,8 @@ The axes:
 In the article's order: `lookup` (chapter 5), `position` (6), `linear`, `heads`, `scores`, `mask`,
 `softmax`, `weighted_sum` (7), `activation` (8), `layer_norm` (9), `lm_head` (10), and for training
 `dropout`, `cross_entropy` and `label_smoothing`. `sinusoids` are positions without parameters (2).
-`flash_attention` and `lm_head_loss` are several of these in one, for speed. Llama's `rope` (6),
+`flash_attention` and `lm_head_loss` are several of these in one, for speed; `few_rows` has the
+products of `linear`, `project` and `lm_head` for decoding. Llama's `rope` (6),
 `project` and `shared_heads` (7) and `rms_norm` (9) stand for `position`, `linear`, equal numbers of
 heads, and `layer_norm`. A mixture of experts has a `router`, and `load_balance` in training (8).
 """
