@@ -52,7 +52,7 @@ def next_token_probs(
     with np.errstate(over="ignore"):  # by a temperature near 0: -∞, as it should be
         probs = np.exp(scaled / temperature)
     if top_k and top_k < len(probs):
-        probs[~_highest(scaled, top_k)] = 0
+        probs[~_highest(scaled, int(top_k))] = 0
     probs /= probs.sum()
     if top_p is not None and top_p < 1:
         # To sort these is enough: the others together have less than half of what top_p leaves.
