@@ -150,7 +150,9 @@ def yarn_attention_factor(
 ) -> float:
     """What YaRN multiplies queries and keys by, for a text `factor` times as long.
 
-    0.1 mscale ln(factor) + 1,      divided by the same with mscale_all_dim if there are both
+        0.1 mscale ln(factor) + 1
+
+    divided by the same with mscale_all_dim if there are both, else with 1 for mscale.
     """
 
     def sharper(scale: float) -> float:

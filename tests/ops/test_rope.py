@@ -12,6 +12,8 @@ from npgpt.ops.rope import (
     dynamic_frequencies,
     rope_forward,
     rotation,
+    yarn_attention_factor,
+    yarn_frequencies,
 )
 
 
@@ -69,3 +71,23 @@ def test_dynamic_frequencies_change_beyond_the_trained_length_only() -> None:
     stretched = dynamic_frequencies(8, 100.0, 4.0, 10, 15)
     assert stretched[0] == plain[0]
     assert stretched[-1] == pytest.approx(plain[-1] / 3, rel=1e-13)
+
+
+def test_yarn_by_hand() -> None:
+    """Pairs of 8 with θ = 16: 1, 1/2, 1/4, 1/8 radians; 16 tokens are 2.5, 1.3, 0.6, 0.3 turns."""
+    plain = default_frequencies(8, 16.0)
+    pair_of = [4 * math.log(16 / (2 * math.pi * turns)) / math.log(16) for turns in (2, 0.5)]
+    assert [round(pair, 2) for pair in pair_of] == [0.35, 2.35]
+    slower = yarn_frequencies(8, 16.0, 4.0, 16.0, 2.0, 0.5)  # blended from pair 0 to pair 3
+    share = np.array([0, 1, 2, 3]) / 3
+    np.testing.assert_allclose(slower, plain * (1 - share + share / 4), rtol=1e-13)
+    exact = yarn_frequencies(8, 16.0, 4.0, 16.0, 2.0, 0.5, truncate=False)
+    share = np.clip((np.arange(4) - pair_of[0]) / 2, 0, 1)
+    np.testing.assert_allclose(exact, plain * (1 - share + share / 4), rtol=1e-13)
+
+
+def test_yarn_sharpens_what_a_longer_text_spreads() -> None:
+    assert yarn_attention_factor(math.e) == pytest.approx(1.1)
+    assert yarn_attention_factor(math.e, 2.0, 1.0) == pytest.approx(1.2 / 1.1)
+    assert yarn_attention_factor(math.e, 2.0) == pytest.approx(1.1)
+    assert yarn_attention_factor(0.5) == yarn_attention_factor(1.0, 2.0, 1.0) == 1

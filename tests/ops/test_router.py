@@ -7,6 +7,7 @@ import sys
 import numpy as np
 import pytest
 
+from npgpt.ops import ties
 from npgpt.ops.load_balance import load_balance_backward, load_balance_forward
 from npgpt.ops.router import renormalise_forward, top_k_backward, top_k_forward
 from npgpt.ops.softmax import softmax_backward, softmax_forward
@@ -124,3 +125,12 @@ def test_load_balance_is_that_of_transformers(
     assert loss == pytest.approx(want.item(), rel=1e-14)
     wanted = np.stack([layer.grad.numpy().reshape(3, 7, 5) for layer in layers])
     assert relative_error(dscores, wanted) <= 1e-13
+
+
+def test_a_row_that_is_parted_badly_goes_through_a_heap(monkeypatch: pytest.MonkeyPatch) -> None:
+    row = [float(n) for n in range(24)]
+    row[3], row[23] = row[23], row[3]
+    largest = {*range(12, 23), 3}
+    assert {*places_of_largest(row, 12)} == largest
+    monkeypatch.setattr(ties, "_by_heap", lambda entries, k: [])
+    assert {*places_of_largest(row, 12)} != largest
