@@ -140,7 +140,7 @@ def model_type(place: Path) -> str:
         )
     if kind not in list(MODEL_TYPES):  # a list takes any JSON value
         what, nearest = NOT_HERE.get(str(kind), ("", ""))
-        near = f"; a {kind} has {what}; nearest is {nearest}" if nearest else ""
+        near = f"; {kind} has {what}; nearest is {nearest}" if nearest else ""
         raise ValueError(
             f"{path}: model_type is {kind!r:.60}, but npgpt knows {', '.join(MODEL_TYPES)}{near}."
         )

@@ -15,7 +15,7 @@ from concurrent.futures import ThreadPoolExecutor, wait
 from contextvars import copy_context
 from functools import cache, partial
 from threading import Lock
-from typing import Any, TypeVar
+from typing import TypeVar
 
 import numpy as np
 
@@ -81,31 +81,17 @@ def thread_count() -> int:
 def _openblas() -> tuple[Callable[[], int], Callable[[int], None]] | None:
     """What asks and what sets OpenBLAS's number of threads; None if NumPy has another BLAS, or one
     with the threads of OpenMP, where each thread of ours has a number of its own."""
-    verbs = ("get_num_threads", "set_num_threads", "get_parallel")
-    ask, tell, kind = map(_function_of_openblas, verbs)
-    if ask is None or tell is None or kind is None or kind() == OPENMP:
-        return None
-    return ask, tell
-
-
-@cache
-def openblas_kernel() -> str:
-    """For which kind of processor OpenBLAS multiplies, such as "SkylakeX"; "" for another BLAS."""
-    if (ask := _function_of_openblas("get_corename")) is None:
-        return ""
-    ask.restype = ctypes.c_char_p
-    return str(ask().decode())
-
-
-def _function_of_openblas(verb: str) -> Any | None:
-    """None if NumPy has another BLAS."""
     try:
         library = ctypes.CDLL(np._core._multiarray_umath.__file__)  # type: ignore[attr-defined]
     except (AttributeError, OSError):
         return None
     # As the wheels of NumPy name it, and as it is named by those who build it themselves.
-    names = (name.format(verb) for name in ("scipy_openblas_{}64_", "openblas_{}"))
-    return next((getattr(library, name) for name in names if hasattr(library, name)), None)
+    for name in ("scipy_openblas_{}64_", "openblas_{}"):
+        verbs = ("get_num_threads", "set_num_threads", "get_parallel")
+        ask, tell, kind = (getattr(library, name.format(verb), None) for verb in verbs)
+        if ask is not None and tell is not None and kind is not None:
+            return None if kind() == OPENMP else (ask, tell)
+    return None
 
 
 def _in_threads(function: Callable[[Part], object], parts: Iterable[Part], count: int) -> None:

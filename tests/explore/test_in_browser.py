@@ -32,9 +32,9 @@ def number(text: str) -> tuple[float, float]:
     return float(digits), 0.5001 * 10.0 ** -len(digits.partition(".")[2])
 
 
-def assert_shows(text: str, value: float, rounding: float = 0.0) -> None:
+def assert_shows(text: str, value: float) -> None:
     shown, half = number(text)
-    assert abs(shown - value) <= half + 1e-5 * abs(value) + rounding, (text, value)
+    assert abs(shown - value) <= half + 1e-5 * abs(value), (text, value)
 
 
 @pytest.fixture
@@ -109,9 +109,7 @@ def test_the_python_of_the_margin_prints_what_it_says(opened, back) -> None:
         for code in opened.window.locator("[data-python]").all_text_contents():
             call, _, shown = code.partition("\n→ ")
             power = 1e-3 if "10⁻³" in shown else 1e-6 if "10⁻⁶" in shown else 1
-            # A change of the loss is the difference of two near 5, with their rounding in float32.
-            rounding = 2e-6 / power if "ablate" in call else 0.0
-            assert_shows(shown, eval(call, names) / power, rounding)
+            assert_shows(shown, eval(call, names) / power)
 
 
 def test_parts_sum_to_the_difference_of_the_logits(opened, record) -> None:

@@ -24,6 +24,7 @@ The module of each architecture offers
 from __future__ import annotations
 
 import json
+import warnings
 from pathlib import Path
 from typing import Any
 
@@ -66,6 +67,27 @@ def reference_values(architecture: Any, model: Any, given: Arrays) -> Arrays:
     """What transformers computes: outputs, loss, and `grad.NAME` of every parameter."""
     outputs = architecture.reference_outputs(model, given)
     return {**outputs, **under_grad(architecture.reference_params(model, gradients=True))}
+
+
+def live(
+    architecture: Any, options: dict[str, Any], lengths: list[int], side: str, context: Any
+) -> tuple[Arrays, Arrays]:
+    """What npgpt computes and what transformers does, by name, for one random model and input.
+
+    Its configuration must be read without a warning. `context`: in which transformers computes.
+    """
+    given = architecture.random_input(options, lengths, side, np.random.default_rng(5))
+    with context():
+        reference = architecture.reference_model(options, 5)
+        want = reference_values(architecture, reference, given)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        config = architecture.CONFIG.from_dict(reference.config.to_dict())
+    model = architecture.MODEL(config, architecture.reference_params(reference))
+    shapes = {name: param.shape for name, param in model.params.items()}
+    assert shapes == architecture.param_shapes(config)
+    got = architecture.computed(model, given)
+    return counted(architecture, given, got), counted(architecture, given, want)
 
 
 def counted(architecture: Any, given: Arrays, values: dict[str, Any]) -> dict[str, Any]:

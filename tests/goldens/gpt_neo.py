@@ -6,35 +6,33 @@ from typing import Any
 
 import numpy as np
 
+from npgpt.models.gpt2.config import param_shapes
 from npgpt.models.gpt_neo.config import GPTNeoConfig as CONFIG
 from npgpt.models.gpt_neo.model import GPTNeo as MODEL
+from tests.goldens import llama
 from tests.goldens.common import array
 from tests.goldens.common import causal_computed as computed
 from tests.goldens.common import causal_input as random_input
 from tests.goldens.common import causal_outputs as reference_outputs
 from tests.goldens.llama import in_float64  # scores and softmax are in float32 here, too
 
-__all__ = ["CONFIG", "MODEL", "computed", "in_float64", "random_input", "reference_outputs"]
+__all__ = [
+    "CONFIG",
+    "MODEL",
+    "computed",
+    "in_float64",
+    "param_shapes",
+    "random_input",
+    "reference_outputs",
+]
 
 REAL = "attention_mask"
 
 
 def reference_model(options: dict[str, Any], seed: int, dtype: str = "float64") -> Any:
     """A random GPTNeoForCausalLM with the scales of a trained one, biases and gains off 0 and 1."""
-    import torch
-    from transformers import GPTNeoConfig, GPTNeoForCausalLM
-
-    torch.manual_seed(seed)
-    special = {"bos_token_id": None, "eos_token_id": None, "pad_token_id": 0}
-    config = GPTNeoConfig(**{**special, **options}, attn_implementation="eager")
-    model = GPTNeoForCausalLM(config).double().eval()
-    for param in model.parameters():
-        if param.ndim == 1:
-            param.data += 0.3 * torch.randn_like(param)
-        else:
-            param.data *= 6
-            param.data[1::6] *= 3
-    return model.to(getattr(torch, dtype))
+    options = {"model_type": "gpt_neo", "pad_token_id": 0, **options}
+    return llama.reference_model(options, seed, dtype)
 
 
 def reference_params(model: Any, *, gradients: bool = False) -> dict[str, np.ndarray]:

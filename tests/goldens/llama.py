@@ -10,13 +10,14 @@ from unittest import mock
 import numpy as np
 
 from npgpt.models.llama.config import LlamaConfig as CONFIG
+from npgpt.models.llama.config import param_shapes
 from npgpt.models.llama.model import Llama as MODEL
 from tests.goldens.common import array
 from tests.goldens.common import causal_computed as computed
 from tests.goldens.common import causal_input as random_input
 from tests.goldens.common import causal_outputs as reference_outputs
 
-__all__ = ["CONFIG", "MODEL", "computed", "random_input", "reference_outputs"]
+__all__ = ["CONFIG", "MODEL", "computed", "param_shapes", "random_input", "reference_outputs"]
 
 REAL = "attention_mask"
 SIZES: dict[str, Any] = {

@@ -15,14 +15,13 @@ import npgpt
 from npgpt.describe import command as describe
 from npgpt.files.safetensors_file import read_tensors, write_tensors
 from npgpt.models.auto import model_type
-from npgpt.models.gpt2.config import param_shapes
 from npgpt.models.gpt2.model import GPT2
 from npgpt.models.gpt_neo.config import GPTNeoConfig
 from npgpt.models.gpt_neo.model import GPTNeo
 from npgpt.ops.cross_entropy import cross_entropy_forward
 from tests.builders.checkpoints import assert_same
 from tests.builders.gpt_neo import SIZES, random_gpt_neo
-from tests.goldens import counted, gpt_neo, reference_values
+from tests.goldens import gpt_neo, live
 from tests.gradcheck import check_close, check_direction, relative_error
 
 B, T = 3, 9
@@ -47,21 +46,6 @@ def random_options(rng: np.random.Generator) -> dict[str, Any]:
     }
 
 
-def both(options, lengths, side, context):
-    """What npgpt computes and what transformers does, by name."""
-    given = gpt_neo.random_input(options, lengths, side, np.random.default_rng(5))
-    with context():
-        reference = gpt_neo.reference_model(options, 5)
-        want = reference_values(gpt_neo, reference, given)
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
-        config = GPTNeoConfig.from_dict(reference.config.to_dict())
-    model = GPTNeo(config, gpt_neo.reference_params(reference))
-    assert {name: param.shape for name, param in model.params.items()} == param_shapes(config)
-    got = gpt_neo.computed(model, given)
-    return counted(gpt_neo, given, got), counted(gpt_neo, given, want)
-
-
 @pytest.mark.hf
 @pytest.mark.usefixtures("hf")
 @pytest.mark.parametrize("seed", range(12))
@@ -69,10 +53,10 @@ def test_outputs_and_gradients_as_transformers(seed) -> None:
     """Texts longer than the window, padded on either side; float64 all the way."""
     options = random_options(np.random.default_rng(seed))
     lengths, side = ([16, 11, 3], "left") if seed % 3 == 0 else ([12, 5][: 1 + seed % 2], "right")
-    got, want = both(options, lengths, side, gpt_neo.in_float64)
+    got, want = live(gpt_neo, options, lengths, side, gpt_neo.in_float64)
     check_close(got, want, 1e-11)
     if len(lengths) == 1:  # else the mask's 1e308 is infinite in float32
-        got, want = both(options, lengths, side, nullcontext)
+        got, want = live(gpt_neo, options, lengths, side, nullcontext)
         assert relative_error(got["logits"], want["logits"]) < 2e-6
 
 

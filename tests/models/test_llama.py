@@ -66,6 +66,16 @@ def test_gradients_through_dropout(rng) -> None:
     assert np.abs(model.forward(ids, rng=np.random.default_rng(3)).logits - model(ids)).max() > 1e-3
 
 
+def read_in_steps(model, ids, attention_mask, steps) -> np.ndarray:
+    """The logits of a batch that is read in pieces of these lengths, with a cache."""
+    kv, begin, parts = model.new_kv_cache((len(ids),), sum(steps)), 0, []
+    for step in steps:
+        end = begin + step
+        parts.append(model(ids[:, begin:end], attention_mask[:, :end], kv))
+        begin = end
+    return np.concatenate(parts, axis=1)
+
+
 @pytest.mark.parametrize("options", OPTIONS[:3])
 @pytest.mark.parametrize("steps", [[7], [4, 1, 1, 1], [1, 3, 3]], ids=str)
 def test_cached_is_uncached(rng, options, steps) -> None:
@@ -73,13 +83,9 @@ def test_cached_is_uncached(rng, options, steps) -> None:
     ids, attention_mask = rng.integers(0, V, (B, T)), np.ones((B, T), int)
     attention_mask[1, :3] = 0
     want = model(ids, attention_mask)
-    kv, begin, parts = model.new_kv_cache((B,), T), 0, []
-    for step in steps:
-        end = begin + step
-        parts.append(model(ids[:, begin:end], attention_mask[:, :end], kv))
-        begin = end
+    got = read_in_steps(model, ids, attention_mask, steps)
     real = attention_mask == 1
-    np.testing.assert_allclose(np.concatenate(parts, axis=1)[real], want[real], rtol=1e-11)
+    np.testing.assert_allclose(got[real], want[real], rtol=1e-11)
 
 
 def test_the_cache_keeps_the_shared_heads_only(rng) -> None:

@@ -70,6 +70,25 @@ def test_left_out_sizes_follow_from_the_others() -> None:
             {"rope_scaling": {"type": "longrope", "short_factor": [1.0, 2.0], "long_factor": [1]}},
             r"'longrope' needs long_factor, a list of 2 numbers > 0, .* but it is \[1\]",
         ),
+        (
+            {
+                "rope_scaling": {
+                    "type": "longrope",
+                    "short_factor": [1.0, 2.0],
+                    "long_factor": [1.0, 2.0],
+                    "original_max_position_embeddings": 1,
+                }
+            },
+            "original_max_position_embeddings is 1, but rope_type 'longrope' needs more than one",
+        ),
+        (
+            {"rope_scaling": {"type": "yarn", "factor": 2}, "rope_theta": 1},
+            "'yarn' needs a rope_theta other than 1",
+        ),
+        (
+            {"rope_scaling": {"type": "yarn", "factor": 2, "truncate": "no"}},
+            "truncate is 'no', but must be true or false",
+        ),
         ({"rope_scaling": {"type": "linear"}}, "'linear' needs factor, a number > 0, .* None"),
         ({"rope_scaling": {**LLAMA3, "high_freq_factor": 1.0}}, "low_freq_factor must be below"),
         ({"rope_parameters": {"partial_rotary_factor": 0.5}}, "partial_rotary_factor is set"),

@@ -15,8 +15,9 @@ from npgpt.models.llama.config import LlamaConfig, param_shapes
 from npgpt.models.llama.families import FAMILIES
 from npgpt.ops.cross_entropy import cross_entropy_forward
 from tests.builders.llama import SIZES, random_llama
-from tests.goldens import counted, llama, reference_values
+from tests.goldens import live, llama
 from tests.gradcheck import check_close, check_direction, relative_error
+from tests.models.test_llama import read_in_steps
 
 YARN = {"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 8}
 LONGROPE = {
@@ -90,20 +91,6 @@ LISTS = ("short_factor", "long_factor")
 EAGER = ("attn_implementation", "experts_implementation")
 
 
-def both(options, lengths, side, context):
-    """What npgpt computes and what transformers does, by name."""
-    given = llama.random_input(options, lengths, side, np.random.default_rng(5))
-    with context():
-        reference = llama.reference_model(options, 5)
-        want = reference_values(llama, reference, given)
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
-        config = LlamaConfig.from_dict(reference.config.to_dict())
-    model = llama.MODEL(config, llama.reference_params(reference))
-    got = llama.computed(model, given)
-    return counted(llama, given, got), counted(llama, given, want)
-
-
 @pytest.mark.hf
 @pytest.mark.usefixtures("hf")
 @pytest.mark.parametrize("seed", range(12))
@@ -113,10 +100,10 @@ def test_outputs_and_gradients_as_transformers(family, seed) -> None:
     rng = np.random.default_rng(seed)
     options = random_options(family, rng)
     lengths, side = ([14, 11, 3], "left") if seed % 3 == 0 else ([12, 5][: 1 + seed % 2], "right")
-    got, want = both(options, lengths, side, llama.in_float64)
+    got, want = live(llama, options, lengths, side, llama.in_float64)
     check_close(got, want, 1e-11)
     if len(lengths) == 1:  # else the mask's 1e308 is infinite in float32
-        got, want = both(options, lengths, side, nullcontext)
+        got, want = live(llama, options, lengths, side, nullcontext)
         assert relative_error(got["logits"], want["logits"]) < 2e-6
 
 
@@ -143,13 +130,9 @@ def test_cached_is_uncached(rng, family, steps) -> None:
     ids, attention_mask = rng.integers(0, 19, (B, T)), np.ones((B, T), int)
     attention_mask[1, :3] = 0
     want = model(ids, attention_mask)
-    kv, begin, parts = model.new_kv_cache((B,), T), 0, []
-    for step in steps:
-        end = begin + step
-        parts.append(model(ids[:, begin:end], attention_mask[:, :end], kv))
-        begin = end
+    got = read_in_steps(model, ids, attention_mask, steps)
     real = attention_mask == 1
-    np.testing.assert_allclose(np.concatenate(parts, axis=1)[real], want[real], rtol=1e-10)
+    np.testing.assert_allclose(got[real], want[real], rtol=1e-10)
 
 
 @pytest.mark.parametrize(
@@ -214,9 +197,10 @@ def test_what_transformers_does_not_read_is_kept_and_changes_nothing() -> None:
     assert "use_sliding_window" not in config.to_dict()
 
 
-def test_an_unknown_rotary_setting_is_named() -> None:
-    with pytest.warns(UserWarning, match=r"here: npgpt does not know alpha among the rotary"):
-        LlamaConfig.from_dict({**SIZES, "rope_scaling": {**YARN, "alpha": 3}}, "here")
+@pytest.mark.parametrize("name", ["alpha", "low_freq_factor", "short_factor"])
+def test_a_rotary_setting_that_the_type_does_not_read_is_named(name) -> None:
+    with pytest.warns(UserWarning, match=f"here: npgpt does not know {name} among the rotary"):
+        LlamaConfig.from_dict({**SIZES, "rope_scaling": {**YARN, name: 3}}, "here")
 
 
 @pytest.mark.parametrize("outside", [None, 64])

@@ -114,7 +114,7 @@ def test_other_models_are_refused_with_the_names_of_those_that_load(tmp_path, mo
     save(tmp_path)
     text = refusal(change(tmp_path, model_type=model_type))
     assert f"model_type is {model_type!r}, but npgpt knows {', '.join(MODEL_TYPES)}" in text
-    near = "; a t5 has scores with a term for the distance of two tokens; nearest is bart."
+    near = "; t5 has scores with a term for the distance of two tokens; nearest is bart."
     assert text.endswith(near) == (model_type == "t5")
     assert "has neither a model_type, nor arch" in refusal(change(tmp_path, model_type=None))
 

@@ -167,14 +167,3 @@ def test_workers_treat_floating_point_errors_as_their_caller_does() -> None:
     with np.errstate(over="ignore"):
         threads._in_threads(overflow, range(2), 2)
     assert [kind for kind, _ in found] == ["ignore", "ignore"]
-
-
-@pytest.mark.parametrize("names", ["scipy_openblas_{}64_", "openblas_{}", "mkl_{}"])
-def test_the_kernel_is_what_openblas_says(monkeypatch, names) -> None:
-    class Ask:
-        def __call__(self) -> bytes:
-            return b"SkylakeX"
-
-    functions = {names.format("get_corename"): Ask()}
-    monkeypatch.setattr(ctypes, "CDLL", lambda path: SimpleNamespace(**functions))
-    assert threads.openblas_kernel.__wrapped__() == ("" if "mkl" in names else "SkylakeX")

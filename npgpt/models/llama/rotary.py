@@ -29,8 +29,9 @@ OPTIONAL = {
     "longrope": ("factor", "attention_factor"),
 }
 LISTS = ("short_factor", "long_factor")  # of longrope, a number for each pair
-OTHERS = ("rope_type", "partial_rotary_factor", "truncate", "finetuned", *LISTS)
-KNOWN = {name for names in (*ROPE_TYPES.values(), *OPTIONAL.values(), OTHERS) for name in names}
+# … and what is known beside the numbers, for any type; the last changes nothing.
+OTHERS = ("rope_type", "partial_rotary_factor", ORIGINAL, "finetuned")
+OF_TYPE = {"yarn": ("truncate",), "longrope": LISTS}
 
 
 def read_rotary(raw: Mapping[str, Any], where: str) -> dict[str, Any]:
@@ -52,7 +53,9 @@ def read_rotary(raw: Mapping[str, Any], where: str) -> dict[str, Any]:
     if rope_type in ("llama3", "yarn", "longrope"):
         inside = scaling.get(ORIGINAL, raw.get("max_position_embeddings"))
         scaling[ORIGINAL] = raw.get(ORIGINAL, inside)
-    if unknown := [key for key in scaling if key not in KNOWN and scaling[key]]:
+    tables: tuple[Mapping[str, tuple[str, ...]], ...] = (ROPE_TYPES, OPTIONAL, OF_TYPE)
+    known = {*OTHERS, *(name for table in tables for name in table.get(str(rope_type), ()))}
+    if unknown := [key for key in scaling if key not in known and scaling[key]]:
         warnings.warn(
             f"{where}: npgpt does not know {shortened(unknown)} among the rotary settings, which "
             "may change results.",
@@ -153,11 +156,20 @@ class Rotary(NamedTuple):
             raise ValueError("low_freq_factor must be below high_freq_factor.")
         if kind == "dynamic" and self.d_h == 2:
             raise ValueError("rope_type 'dynamic' needs heads wider than one pair.")
+        if kind == "yarn" and self.theta == 1:
+            raise ValueError("rope_type 'yarn' needs a rope_theta other than 1.")
+        if kind == "yarn" and not isinstance(scaling.get("truncate", True), bool):
+            raise ValueError(f"truncate is {scaling['truncate']!r:.60}, but must be true or false.")
         if kind == "longrope":
             self._check_lists()
 
     def _check_lists(self) -> None:
         pairs = self.d_h // 2
+        if self.scaling[ORIGINAL] <= 1:
+            raise ValueError(
+                f"{ORIGINAL} is {self.scaling[ORIGINAL]}, but rope_type 'longrope' needs more than "
+                "one token."
+            )
         for name in LISTS:
             factors = self.scaling.get(name)
             numbers = factors if isinstance(factors, list) else []
