@@ -1,4 +1,4 @@
-"""npgpt in `benchmark.py`, and the limit: the matrix products alone, with nothing around them."""
+"""npgpt in `benchmark.py`, and NumPy's matrix products alone, with nothing around them."""
 
 from __future__ import annotations
 

@@ -177,6 +177,6 @@ def speed(args: argparse.Namespace) -> list[Row]:
                 save_model(WORKS[name].model, place, args.quick)
             rows.append(measured(name, str(place), args))
             report(rows[-1])
-    print("\n  npgpt's time as a multiple of the other's; products: NumPy's alone, the limit\n")
+    print("\n  npgpt's time as a multiple of the other's; products: NumPy's alone\n")
     print(textwrap.indent(ratios(rows), "  "))
     return rows

@@ -118,7 +118,7 @@ PROGRAMS = {
     "llama.cpp": Program("benchmark_engines.in_llama_cpp", "llama.*", ("xllamacpp", "gguf")),
     "jax": Program("benchmark_jax.in_jax", "train.*", ("jax",)),
     "picoGPT": Program("benchmark_engines.in_picogpt", "decode|prefill 1024"),  # with --picogpt
-    "products": Program("benchmark_npgpt.in_products", f"{INFERENCE}|llama.*"),  # the limit
+    "products": Program("benchmark_npgpt.in_products", f"{INFERENCE}|llama.*"),
 }  # fmt: skip
 
 

@@ -55,7 +55,8 @@ def read_rotary(raw: Mapping[str, Any], where: str) -> dict[str, Any]:
         scaling[ORIGINAL] = raw.get(ORIGINAL, inside)
     tables: tuple[Mapping[str, tuple[str, ...]], ...] = (ROPE_TYPES, OPTIONAL, OF_TYPE)
     known = {*OTHERS, *(name for table in tables for name in table.get(str(rope_type), ()))}
-    if unknown := [key for key in scaling if key not in known and scaling[key]]:
+    unknown = [key for key in scaling if key not in known and scaling[key]]
+    if unknown and str(rope_type) in ROPE_TYPES:  # another type is refused as such
         warnings.warn(
             f"{where}: npgpt does not know {shortened(unknown)} among the rotary settings, which "
             "may change results.",
