@@ -61,10 +61,10 @@ MODELS: dict[str, tuple[str, dict[str, Any]]] = {
         "tie_word_embeddings": True,
     }),
     "6 x 320": ("gpt2", {
-        "n_layer": 6, "n_embd": 320, "n_head": 5, "n_positions": 256, "vocab_size": 6144,
+        "n_layer": 6, "n_embd": 320, "n_head": 5, "n_positions": 256, "vocab_size": 6145,
     }),
-    "8 x 256": ("gpt2", {
-        "n_layer": 8, "n_embd": 256, "n_head": 4, "n_positions": 256, "vocab_size": 6144,
+    "6 x 256": ("gpt2", {
+        "n_layer": 6, "n_embd": 256, "n_head": 4, "n_positions": 256, "vocab_size": 6145,
     }),
 }  # fmt: skip
 # In their place with --quick.
@@ -90,8 +90,8 @@ WORKS = {
     "llama prefill": Work("Llama: prefill of 1,000 tokens", LLAMA, "prefill", 1, 1000),
     "train 4 64": Work("training step 4 x 64 with AdamW", SMALL, "train", 4, 64),
     "train 1 1024": Work("training step 1 x 1,024 with AdamW", SMALL, "train", 1, 1024),
-    "train 6x320": Work("training step 16 x 256, 6 x 320", "6 x 320", "train", 16, 256),
-    "train 8x256": Work("training step 16 x 256, 8 x 256", "8 x 256", "train", 16, 256),
+    "train 8x256": Work("training step 8 x 256, 6 blocks 256 wide", "6 x 256", "train", 8, 256),
+    "train tales": Work("training step 16 x 256, the size of tales", "6 x 320", "train", 16, 256),
     "first": Work("process start to first token", SMALL, "first", 1, 32),
 }
 QUICK_WORKS = ["decode", "llama decode", "train 4 64"]
