@@ -39,12 +39,12 @@ def training(model: Any, ids: Any) -> Step:
     others = [p for p in model.parameters() if p.dim() < 2]
     optimizer = torch.optim.AdamW(
         [{"params": matrices, "weight_decay": DECAY}, {"params": others, "weight_decay": 0.0}],
-        lr=LEARNING_RATE, betas=BETAS,
+        lr=LEARNING_RATE, betas=BETAS, fused=True,  # as transformers' own Trainer has it
     )  # fmt: skip
 
     def step(*_: int) -> float:
         optimizer.zero_grad()
-        logits = model(ids[:, :-1]).logits
+        logits = model(ids[:, :-1], use_cache=False).logits
         loss = torch.nn.functional.cross_entropy(logits.flatten(0, 1), ids[:, 1:].flatten())
         loss.backward()
         torch.nn.utils.clip_grad_norm_(model.parameters(), CLIP)
