@@ -42,12 +42,10 @@ def decoded(model: Any, ids: Any, new: int, checking: bool) -> Any:
 def in_products(work: Work, folder: str) -> Step:
     """Nothing but the products with the weights, and with the head for the last token."""
     import npgpt
-    from npgpt.cli import keep_freed_memory
 
     # isort: split
     import numpy as np
 
-    keep_freed_memory()
     model = npgpt.from_pretrained(folder)
     rng, table = np.random.default_rng(0), model.params[model.head]
     tables = {model.TABLE, model.head, "wpe.weight"}

@@ -42,6 +42,10 @@ def main(name: str, program: str, folder: str, repeats: str, *checkout: str) -> 
     work = WORKS[name]
     if hasattr(os, "sched_setaffinity"):  # for programs with no other setting
         os.sched_setaffinity(0, processors()[: threads()])
+    if work.kind != "first":  # there what a program imports counts
+        from npgpt.cli import keep_freed_memory
+
+        keep_freed_memory()  # all the same, so that none gains by how memory is handed out
     module, function = PROGRAMS[program].where.split(".")
     step = getattr(importlib.import_module(module), function)(work, str(Path(folder)), *checkout)
     computed, seconds = [step(min(work.new, CHECKED), work.kind != "first")], []
