@@ -17,7 +17,7 @@ def in_npgpt(work: Work, folder: str) -> Step:
     model = npgpt.from_pretrained(folder)
     ids = work.ids(model.config.vocab_size)
     if work.kind == "prefill":
-        return lambda *_: model(ids, last_only=True)[:, -1]
+        return lambda *_: prefilled(model, ids)
     if work.kind != "train":
         return lambda new, checking: decoded(model, ids, new, checking)
     state = new_adamw_state(model.params)
@@ -28,6 +28,12 @@ def in_npgpt(work: Work, folder: str) -> Step:
     )  # fmt: skip
     batches = [(ids[:, :-1], ids[:, 1:])]
     return lambda *_: training_step(model, state, batches, recipe, 1).loss
+
+
+def prefilled(model: Any, ids: Any) -> Any:
+    """As before decoding: keys and values are kept, as the other programs keep them."""
+    kv = model.new_kv_cache((len(ids),), ids.shape[1])
+    return model(ids, kv=kv, last_only=True)[:, -1]
 
 
 def decoded(model: Any, ids: Any, new: int, checking: bool) -> Any:
