@@ -27,25 +27,26 @@ def in_onnx(work: Work, folder: str) -> Step:
     options.intra_op_num_threads = threads()
     session = onnxruntime.InferenceSession(path, options, providers=["CPUExecutionProvider"])
     value = onnxruntime.OrtValue.ortvalue_from_numpy
-    names = [output.name for output in session.get_outputs()]
-    ids, B, d_h = work.ids(config.vocab_size), work.B, config.n_embd // config.n_head
-    past: dict[str, Any] = {}
+    bound, B, H = session.io_binding(), work.B, config.n_head
+    room = B, H, work.T + work.new, config.n_embd // H
+    for name in [output.name for output in session.get_outputs()][1:]:
+        kv = value(np.zeros(room, np.float32))
+        bound.bind_ortvalue_input(f"past.{name}", kv)
+        bound.bind_ortvalue_output(name, kv)  # the same: new ones are written behind the past
+    bound.bind_output("logits")
 
     def logits_of(ids: Any, read: int) -> Any:
-        nonlocal past
-        T = ids.shape[1]
-        if not read:
-            nothing = value(np.empty((B, config.n_head, 0, d_h), np.float32))
-            past = {f"past.{name}": nothing for name in names[1:]}
+        T = read + ids.shape[1]
         inputs = {
-            "ids": ids, "positions": np.arange(read, read + T),
-            "last": np.full(B, read + T - 1, np.int32), "all": np.array(read + T, np.int32),
+            "ids": ids, "positions": np.arange(read, T),
+            "last": np.full(B, T - 1, np.int32), "all": np.array(T, np.int32),
         }  # fmt: skip
-        feed = {name: value(array) for name, array in inputs.items()}
-        logits, *kv = session.run_with_ort_values(names, feed | past)
-        past = {f"past.{name}": each for name, each in zip(names[1:], kv, strict=True)}
-        return logits.numpy()
+        for name, array in inputs.items():
+            bound.bind_ortvalue_input(name, value(array))
+        session.run_with_iobinding(bound)
+        return bound.get_outputs()[-1].numpy()
 
+    ids = work.ids(config.vocab_size)
     return lambda new, _: greedy(ids, new, logits_of)
 
 
@@ -62,7 +63,7 @@ def write_graph(model: Any, path: Path) -> None:
     inputs |= {"last": ("INT32", ["B"]), "all": ("INT32", [])}
     inputs |= {f"past.{name}": ("FLOAT", ["B", H, "S", d_h]) for name in kv}
     outputs = {"logits": ("FLOAT", ["B", config.vocab_size])}
-    outputs |= {name: ("FLOAT", ["B", H, "all", d_h]) for name in kv}
+    outputs |= {name: ("FLOAT", ["B", H, "S", d_h]) for name in kv}
 
     def described(arrays: dict[str, Any]) -> list[Any]:
         return [
