@@ -17,6 +17,7 @@ def in_openvino(work: Work, folder: str) -> Step:
     settings = {
         "INFERENCE_PRECISION_HINT": "f32", "KV_CACHE_PRECISION": "f32",
         "PERFORMANCE_HINT": "LATENCY", "INFERENCE_NUM_THREADS": threads(),
+        "ENABLE_HYPER_THREADING": True,  # or it would take one thread of each core
     }  # fmt: skip
     request = openvino.compile_model(graph_of(model), "CPU", settings).create_infer_request()
     rows = np.arange(work.B, dtype=np.int32)
@@ -25,7 +26,8 @@ def in_openvino(work: Work, folder: str) -> Step:
         if not read:
             request.reset_state()
         positions = np.arange(read, read + ids.shape[1], dtype=np.int32)
-        return request.infer([ids.astype(np.int32), positions, rows], share_inputs=True)[0]
+        inputs = [ids.astype(np.int32), positions, rows]
+        return request.infer(inputs, share_inputs=True, share_outputs=True)[0]
 
     ids = work.ids(model.config.vocab_size)
     return lambda new, _: greedy(ids, new, logits_of)
