@@ -42,7 +42,9 @@ def in_jax(work: Work, folder: str) -> Step:
     import npgpt
 
     model = npgpt.from_pretrained(folder)
-    ids = jnp.array(work.ids(model.config.vocab_size))
+    config, ids = model.config, jnp.array(work.ids(model.config.vocab_size))
+    state, t = {n: (jnp.array(p), *jnp.zeros((2, *p.shape))) for n, p in model.params.items()}, 0
+    del model  # its memory is not jax's
 
     def adamw(p: Any, g: Any, m: Any, v: Any, t: Any) -> tuple[Any, Any, Any]:
         m = BETAS[0] * m + (1 - BETAS[0]) * g
@@ -52,13 +54,12 @@ def in_jax(work: Work, folder: str) -> Step:
 
     def training_step(state: dict[str, Any], t: Any) -> tuple[dict[str, Any], Any]:
         params = {name: each[0] for name, each in state.items()}
-        loss, grads = jax.value_and_grad(loss_of)(params, ids, model.config)
+        loss, grads = jax.value_and_grad(loss_of)(params, ids, config)
         length = jnp.sqrt(sum(jnp.vdot(g, g) for g in grads.values()))
         clip = jnp.minimum(1, CLIP / (length + 1e-6))
         return {n: adamw(p, clip * grads[n], m, v, t) for n, (p, m, v) in state.items()}, loss
 
     compiled = jax.jit(training_step, donate_argnums=0)
-    state, t = {n: (jnp.array(p), *jnp.zeros((2, *p.shape))) for n, p in model.params.items()}, 0
 
     def step(*_: int) -> float:
         nonlocal state, t
