@@ -114,13 +114,20 @@ def write_gguf(model: Any, path: Path) -> None:
 
 def in_picogpt(work: Work, folder: str, checkout: str) -> Step:
     """Its own code on the same weights, nested as it wants them."""
+    import math
+    from types import SimpleNamespace
+
     import numpy as np
 
     import npgpt
 
     sys.path.insert(0, checkout)
-    from gpt2 import gpt2  # type: ignore[import-not-found]
+    import gpt2  # type: ignore[import-not-found]
 
+    # It was written for NumPy 1, where the root of a number left an array in float32. In NumPy 2
+    # that root would make everything float64, at twice the time.
+    roots = {"sqrt": lambda x: np.sqrt(x) if isinstance(x, np.ndarray) else math.sqrt(x)}
+    gpt2.np = SimpleNamespace(**{**vars(np), **roots})
     model = npgpt.from_pretrained(folder)
     tree: dict[str, Any] = {"blocks": [{} for _ in range(model.config.n_layer)]}
     for name, array in model.params.items():
@@ -135,7 +142,7 @@ def in_picogpt(work: Work, folder: str, checkout: str) -> Step:
     def step(new: int, _: bool) -> Any:
         ids = list(prompt)
         for _ in range(new):  # no cache: the whole text each time
-            logits = gpt2(ids, **tree, n_head=model.config.n_head)[-1:]
+            logits = gpt2.gpt2(ids, **tree, n_head=model.config.n_head)[-1:]
             ids.append(int(np.argmax(logits)))
         return logits
 
