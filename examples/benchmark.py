@@ -16,14 +16,14 @@ import argparse
 import json
 from pathlib import Path
 
-from benchmark_machine import machine  # before NumPy
+from benchmarking.machine import machine  # before NumPy
 
 from npgpt.cli import keep_freed_memory  # the same: npgpt sets up NumPy's threads
 
 # isort: split
-from benchmark_growth import attention_memory, growth, picture, profile
-from benchmark_speed import Row, speed
-from benchmark_works import PROGRAMS, WORKS, processors
+from benchmarking import PROGRAMS, WORKS, processors
+from benchmarking.growth import attention_memory, growth, picture, profile
+from benchmarking.speed import Row, speed
 from show import heading
 
 PARTS = ["speed", "profile", "memory", "growth"]
@@ -39,7 +39,7 @@ def main() -> None:
     parser.add_argument("--works", nargs="+", choices=WORKS, metavar="WORK", help=works)
     parser.add_argument(
         "--threads", type=int, choices=range(1, cores + 1), default=cores, metavar="N",
-        help=f"of every program (all: {cores})",
+        help=f"of every program that is compared (all: {cores})",
     )  # fmt: skip
     parser.add_argument("--rounds", type=int, default=3, help="processes of each program (3)")
     parser.add_argument("--repeats", type=int, default=3, help="measurements in each process (3)")

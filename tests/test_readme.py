@@ -41,7 +41,6 @@ HELPERS = {  # examples that others import
     "any_model.py",
     "encoder_decoder.py",
     "plots.py",
-    *(path.name for path in (ROOT / "examples").glob("benchmark_*.py")),
     "one_sentence.py",
     "word_rows.py",
     "number_words.py",

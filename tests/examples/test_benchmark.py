@@ -18,8 +18,8 @@ ALONE = ("torch", *PEERS)
 
 @pytest.fixture
 def speed(monkeypatch: pytest.MonkeyPatch) -> Any:
-    """benchmark_speed.py, where every package is there and no process is started."""
-    module = helper("benchmark_speed", monkeypatch)
+    """benchmarking/speed.py, where every package is there and no process is started."""
+    module = helper("benchmarking.speed", monkeypatch)
     monkeypatch.setattr(module, "is_installed", lambda _: True)
     return module
 
@@ -100,6 +100,6 @@ def test_what_would_choose_kernels_is_unset(monkeypatch: pytest.MonkeyPatch) -> 
 
 
 def test_a_blas_that_tells_nothing_is_unknown(monkeypatch: pytest.MonkeyPatch) -> None:
-    module = helper("benchmark_machine", monkeypatch)
+    module = helper("benchmarking.machine", monkeypatch)
     monkeypatch.setattr(module.ctypes, "CDLL", lambda _: object())
     assert module.blas() == "unknown"

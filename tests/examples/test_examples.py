@@ -31,7 +31,7 @@ HELPERS |= {"number_words", "looking_across", "held_against", "nudged", "block_o
 HELPERS |= {"two_stacks", *(path.stem for path in EXAMPLES.glob("draw_*.py"))}
 # In test_bert.py, test_translation.py and tests/test_vectors_hf.py.
 APART = {"sentence_similarity", "train_bert", "train_translation", "vectors_with_torch"}
-BENCHMARK = {path.stem for path in EXAMPLES.glob("benchmark*.py")}
+BENCHMARK = {EXAMPLES / "benchmark.py", *(EXAMPLES / "benchmarking").glob("*.py")}
 PEERS = {
     "transformers",
     "onnx",
@@ -43,9 +43,11 @@ PEERS = {
     "jax",
 }
 PEERS |= {"gpt2"}  # picoGPT's gpt2.py
-LONGER = {"one_page": 170, "show": 200, **dict.fromkeys(BENCHMARK, 200)}
+LONGER = {"one_page": 170, "show": 200}
 SCRIPTS = sorted(
-    path.stem for path in EXAMPLES.glob("*.py") if path.stem not in HELPERS | APART | BENCHMARK
+    path.stem
+    for path in EXAMPLES.glob("*.py")
+    if path.stem not in HELPERS | APART and path not in BENCHMARK
 )
 WITH_A_MODEL = [
     name for name in SCRIPTS if "open_model" in (EXAMPLES / f"{name}.py").read_text("utf-8")
@@ -115,7 +117,7 @@ def closed_pipe() -> Iterator[int]:
 @pytest.mark.parametrize("name", ["ch02_encoder_decoder", "ch07_mask", "one_page", "benchmark"])
 def test_without_a_reader_they_end_quietly(name: str, closed_pipe: int) -> None:
     """As at `| head`."""
-    done = end(start(name, *(["--quick"] if name in BENCHMARK else []), stdout=closed_pipe))
+    done = end(start(name, *(["--quick"] if name == "benchmark" else []), stdout=closed_pipe))
     assert (done.returncode, done.stderr) == (0, "")
 
 
@@ -143,19 +145,19 @@ def test_the_default_is_what_there_is() -> None:
     assert bool(done.stderr) != bool(TALES)
 
 
-@pytest.mark.parametrize("path", sorted(EXAMPLES.glob("*.py")), ids=lambda path: path.stem)
+@pytest.mark.parametrize("path", sorted(EXAMPLES.rglob("*.py")), ids=lambda path: path.stem)
 def test_examples_are_short_and_need_nothing_else(path: Path) -> None:
     source = path.read_text(encoding="utf-8")
-    assert len(source.splitlines()) <= LONGER.get(path.stem, 160)
+    assert len(source.splitlines()) <= LONGER.get(path.stem, 200 if path in BENCHMARK else 160)
     assert source.startswith('"""')
-    own = {each.stem for each in EXAMPLES.glob("*.py")}
+    own = {"benchmarking", *(each.stem for each in EXAMPLES.glob("*.py"))}
     own |= {"torch", "safetensors"} if path.stem == "vectors_with_torch" else set()
     for found in imports_of(source, ""):
         package = found.name.split(".")[0]
         if package in sys.stdlib_module_names or package in {"numpy", "npgpt", *own}:
             continue
         assert found.lazy, found.name
-        peers = PEERS if path.stem in BENCHMARK else set()
+        peers = PEERS if path in BENCHMARK else set()
         assert package in {"torch", "matplotlib", "PIL"} | peers, found.name
 
 

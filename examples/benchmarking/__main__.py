@@ -1,6 +1,6 @@
 """One kind of work of `benchmark.py`, done by one program, alone in its process.
 
-    python examples/benchmark_work.py WORK PROGRAM FOLDER REPEATS [PICOGPT]
+    python -m benchmarking WORK PROGRAM FOLDER REPEATS [PICOGPT]
 
 Prints a line of JSON: seconds of each repeat after one that does not count, and the peak of memory.
 FOLDER holds the model that all programs load, and gets what they compute of it, to be compared;
@@ -19,7 +19,7 @@ import sys
 import time
 from pathlib import Path
 
-from benchmark_works import CHECKED, PROGRAMS, WORKS, processors, threads
+from benchmarking import CHECKED, PROGRAMS, WORKS, processors, threads
 
 
 def peak_memory() -> int | None:
@@ -47,7 +47,8 @@ def main(name: str, program: str, folder: str, repeats: str, *checkout: str) -> 
 
         keep_freed_memory()  # all the same, so that none gains by how memory is handed out
     module, function = PROGRAMS[program].where.split(".")
-    step = getattr(importlib.import_module(module), function)(work, str(Path(folder)), *checkout)
+    new_step = getattr(importlib.import_module(f"benchmarking.{module}"), function)
+    step = new_step(work, folder, *checkout)
     computed, seconds = [step(min(work.new, CHECKED), work.kind != "first")], []
     done = time.time()
     if work.kind == "train":  # the loss after an update

@@ -107,25 +107,15 @@ class Program(NamedTuple):
 
 INFERENCE = "decode.*|prefill.*"
 PROGRAMS = {
-    "npgpt": Program("benchmark_npgpt.in_npgpt", ".*"),
-    "transformers": Program("benchmark_torch.in_transformers", ".*", ("torch", "transformers")),
-    "ONNX Runtime": Program("benchmark_onnx.in_onnx", INFERENCE, ("onnx", "onnxruntime")),
-    "OpenVINO": Program("benchmark_openvino.in_openvino", INFERENCE, ("openvino",)),
+    "npgpt": Program("numpy_programs.in_npgpt", ".*"),
+    "transformers": Program("frameworks.in_transformers", ".*", ("torch", "transformers")),
+    "ONNX Runtime": Program("graphs.in_onnx", INFERENCE, ("onnx", "onnxruntime")),
+    "OpenVINO": Program("graphs.in_openvino", INFERENCE, ("openvino",)),
     "ctranslate2": Program(
-        "benchmark_engines.in_ctranslate2", f"{INFERENCE}|llama.*",
-        ("ctranslate2", "torch", "transformers"),
+        "converted.in_ctranslate2", f"{INFERENCE}|llama.*", ("ctranslate2", "torch", "transformers")
     ),
-    "llama.cpp": Program("benchmark_engines.in_llama_cpp", "llama.*", ("xllamacpp", "gguf")),
-    "jax": Program("benchmark_jax.in_jax", "train.*", ("jax",)),
-    "picoGPT": Program("benchmark_engines.in_picogpt", "decode|prefill 1024"),  # with --picogpt
-    "products": Program("benchmark_npgpt.in_products", f"{INFERENCE}|llama.*"),
-}  # fmt: skip
-
-
-def greedy(ids: Any, new: int, logits_of: Callable[[Any, int], Any]) -> Any:
-    """Decode with a function of the ids to read and how many were read; the last logits [B, V]."""
-    read = 0
-    for _ in range(new):
-        logits = logits_of(ids, read)
-        read, ids = read + ids.shape[1], logits.argmax(-1)[:, None]
-    return logits.copy()  # the engine may write the next ones there
+    "llama.cpp": Program("converted.in_llama_cpp", "llama.*", ("xllamacpp", "gguf")),
+    "jax": Program("frameworks.in_jax", "train.*", ("jax",)),
+    "picoGPT": Program("numpy_programs.in_picogpt", "decode|prefill 1024"),  # with --picogpt
+    "products": Program("numpy_programs.in_products", f"{INFERENCE}|llama.*"),
+}

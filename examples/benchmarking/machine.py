@@ -16,7 +16,7 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-from benchmark_works import processors
+from benchmarking import processors
 
 # What chooses kernels in OpenBLAS's place, and is not right for every version of it.
 FORCED = {

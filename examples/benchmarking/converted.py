@@ -1,21 +1,22 @@
-"""Engines in `benchmark.py` that have the whole model in them: they are given the weights only."""
+"""Engines that have the whole model in them, and get the weights in a file of their own kind."""
 
 from __future__ import annotations
 
 import re
-import sys
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
-from benchmark_works import Step, Work, threads
+import numpy as np
+
+import npgpt
+from benchmarking import Step, Work, threads
+from npgpt.models.gguf import LLAMA_NAMES
 
 
 def in_ctranslate2(work: Work, folder: str) -> Step:
     """Its tokens are strings: here their ids as digits."""
-    from types import SimpleNamespace
-
     import ctranslate2
-    import numpy as np
     from ctranslate2.converters import TransformersConverter
     from transformers import AutoConfig
 
@@ -43,10 +44,7 @@ def in_ctranslate2(work: Work, folder: str) -> Step:
 
 
 def in_llama_cpp(work: Work, folder: str) -> Step:
-    import numpy as np
     import xllamacpp
-
-    import npgpt
 
     model, path = npgpt.from_pretrained(folder), Path(folder) / "model.gguf"
     if not path.is_file():
@@ -79,9 +77,6 @@ def in_llama_cpp(work: Work, folder: str) -> Step:
 def write_gguf(model: Any, path: Path) -> None:
     """A Llama in float32, with as many tokens as it has ids."""
     import gguf
-    import numpy as np
-
-    from npgpt.models.gguf import LLAMA_NAMES
 
     config, names = model.config, {ours: theirs for theirs, ours in LLAMA_NAMES.items()}
     H, H_kv = config.num_attention_heads, config.n_kv_head
@@ -110,40 +105,3 @@ def write_gguf(model: Any, path: Path) -> None:
     writer.write_kv_data_to_file()
     writer.write_tensors_to_file()
     writer.close()
-
-
-def in_picogpt(work: Work, folder: str, checkout: str) -> Step:
-    """Its own code on the same weights, nested as it wants them."""
-    import math
-    from types import SimpleNamespace
-
-    import numpy as np
-
-    import npgpt
-
-    sys.path.insert(0, checkout)
-    import gpt2  # type: ignore[import-not-found]
-
-    # It was written for NumPy 1, where the root of a number left an array in float32. In NumPy 2
-    # that root would make everything float64, at twice the time.
-    roots = {"sqrt": lambda x: np.sqrt(x) if isinstance(x, np.ndarray) else math.sqrt(x)}
-    gpt2.np = SimpleNamespace(**{**vars(np), **roots})
-    model = npgpt.from_pretrained(folder)
-    tree: dict[str, Any] = {"blocks": [{} for _ in range(model.config.n_layer)]}
-    for name, array in model.params.items():
-        *path, leaf = name.split(".")
-        node = tree["blocks"][int(path[1])] if path[0] == "h" else tree
-        for part in path[2:] if path[0] == "h" else path:
-            node = node.setdefault(part, {})
-        node["g" if leaf == "weight" and "ln" in path[-1] else leaf[0]] = array
-    tree["wte"], tree["wpe"] = tree["wte"]["w"], tree["wpe"]["w"]
-    prompt = work.ids(model.config.vocab_size)[0].tolist()
-
-    def step(new: int, _: bool) -> Any:
-        ids = list(prompt)
-        for _ in range(new):  # no cache: the whole text each time
-            logits = gpt2.gpt2(ids, **tree, n_head=model.config.n_head)[-1:]
-            ids.append(int(np.argmax(logits)))
-        return logits
-
-    return step

@@ -16,9 +16,9 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from benchmark_machine import is_installed
-from benchmark_works import IDS, MODELS, PROGRAMS, QUICK_WORKS, TINY, WORKS
 
+from benchmarking import IDS, MODELS, PROGRAMS, QUICK_WORKS, TINY, WORKS
+from benchmarking.machine import is_installed
 from npgpt.cli import table
 from npgpt.models.gpt2.config import GPT2Config
 from npgpt.models.gpt2.config import init_params as gpt2_params
@@ -27,7 +27,7 @@ from npgpt.models.llama.config import LlamaConfig
 from npgpt.models.llama.config import init_params as llama_params
 from npgpt.models.llama.model import Llama
 
-WORKER = Path(__file__).with_name("benchmark_work.py")
+EXAMPLES = str(Path(__file__).parents[1])
 TOLERANCE = 1e-3  # of the largest logit
 Row = dict[str, Any]
 
@@ -37,6 +37,7 @@ def run(command: list[str], threads: int, cwd: Path | None = None) -> Any:
     counts = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "NPROC")
     env = {**os.environ, **dict.fromkeys(counts, str(threads))}
     env |= {"HF_HUB_OFFLINE": "1", "TRANSFORMERS_VERBOSITY": "error"}
+    env["PYTHONPATH"] = os.pathsep.join(filter(None, [EXAMPLES, os.environ.get("PYTHONPATH")]))
     return subprocess.run(command, env=env, cwd=cwd, capture_output=True, text=True, check=False)
 
 
@@ -44,7 +45,7 @@ def measure(name: str, program: str, folder: str, args: argparse.Namespace) -> R
     """What one process says; for the first token, the seconds since its start."""
     slow = program == "picoGPT"
     repeats = 1 if args.quick or slow else args.repeats
-    command = [sys.executable, str(WORKER), name, program, folder, str(repeats)]
+    command = [sys.executable, "-m", "benchmarking", name, program, folder, str(repeats)]
     command += [args.picogpt] if slow else []
     start = time.time()
     done = run(command, args.threads)
