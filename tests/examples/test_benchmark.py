@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 from argparse import Namespace
 from pathlib import Path
 from typing import Any
@@ -11,6 +12,7 @@ import numpy as np
 import pytest
 
 from npgpt.cli import width
+from tests.builders.gpt2 import random_gpt2
 from tests.examples.test_examples import PEERS, helper, run
 
 ALONE = ("torch", *PEERS)
@@ -89,6 +91,19 @@ def test_in_training_the_losses_must_agree(speed: Any, tmp_path: Path) -> None:
     np.save(tmp_path / "jax, train 4 64.npy", [6.2, 5.95])  # another update
     with pytest.raises(SystemExit, match=r"its losses are off by 8\.1e-03 of npgpt's largest"):
         speed.check("train 4 64", "jax", str(tmp_path))
+
+
+def test_picogpt_stays_in_float32(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """It has roots of numbers, with which NumPy 2 makes float64 of an array."""
+    code = "import numpy as np\ndef gpt2(ids, wte, **_):\n    return wte[ids] ** 2 * np.sqrt(2)"
+    (tmp_path / "gpt2.py").write_text(code, "utf-8")
+    random_gpt2(np.random.default_rng(0), np.float32).save_pretrained(tmp_path)
+    monkeypatch.setattr(sys, "path", [*sys.path])
+    programs = helper("benchmarking.numpy_programs", monkeypatch)
+    work = programs.Work("", "", "decode", 1, 3)
+    logits = programs.in_picogpt(work, str(tmp_path), str(tmp_path))(1, True)
+    del sys.modules["gpt2"]  # that of this test
+    assert logits.dtype == np.float32
 
 
 def test_what_would_choose_kernels_is_unset(monkeypatch: pytest.MonkeyPatch) -> None:
