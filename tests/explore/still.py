@@ -14,7 +14,7 @@ import npgpt
 from npgpt.explore import explore
 
 TEXT = "The cat sat on the mat because it was tired"
-WIDTH, HEIGHT = 1280, 1120
+WIDTH, HEIGHT = 1280, 1290
 # Where the attention begins, below the strip that stays in sight.
 SCROLL = "scrollTo(0, document.getElementById('c-attention').offsetTop - 48)"
 
@@ -31,7 +31,7 @@ def still(path: Path) -> None:
             executable_path=shutil.which("chromium"), args=["--headless", "--no-sandbox"]
         )
         window = browser.new_page(viewport={"width": WIDTH, "height": HEIGHT}, color_scheme="light")
-        window.goto(f"{page.as_uri()}#lang=en")
+        window.goto(f"{page.as_uri()}#lang=en&head=4.2")
         window.wait_for_selector("html[data-ready]")
         window.evaluate(SCROLL)
         window.screenshot(path=path)

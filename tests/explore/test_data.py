@@ -191,14 +191,14 @@ def test_changes_are_those_of_ablate(shown, model) -> None:
 def test_the_findings_about_tales(record) -> None:
     """The numbers in docs/explore.md."""
     star = record["stars"][POSITION]
-    assert (star["layer"], star["head"], star["key"]) == (4, 2, 1)
-    assert star["weight"] == pytest.approx(0.5286, abs=5e-5)
-    head = record["heads"][4 * 4 + 2]
-    assert head["change"] == pytest.approx(0.0059, abs=5e-5)
-    assert head["estimate"] == pytest.approx(0.0033, abs=5e-5)
-    assert head["hardest"]["name"] == "h.4.attn.c_attn.weight"
-    assert head["hardest"]["index"] == [18, 701]
-    assert 0.5286 * record["moved"]["values"][18, 1] == pytest.approx(2.45, abs=5e-3)
+    assert (star["layer"], star["head"], star["key"]) == (3, 4, 2)
+    assert star["weight"] == pytest.approx(0.8422, abs=5e-5)
+    head = record["heads"][3 * 5 + 4]
+    assert head["change"] == pytest.approx(0.0078, abs=5e-5)
+    assert head["estimate"] == pytest.approx(0.0063, abs=5e-5)
+    assert head["hardest"]["name"] == "h.3.attn.c_attn.weight"
+    assert head["hardest"]["index"] == [115, 954]
+    assert 0.8422 * record["moved"]["values"][19, 2] == pytest.approx(16.58, abs=5e-3)
     assert {TARGET, FOIL} <= set(record["answers"]["ids"][POSITION].tolist())
 
 

@@ -157,8 +157,8 @@ FAULTS: Faults = {
     "ch07_heatmap": [
         Fault("npgpt.ops.mask.attention_mask_for", EVERYONE, "lower triangular"),
         Fault(f"{LAYERS}attention.softmax_forward", result(uneven), "each row sums to 1"),
-        Fault(f"{LAYERS}self_attention.split_heads_forward", one_head, "6 blocks x 4 heads"),
-        Rewritten("*previous_token_head(tables)[:2]", "0, 0", "looking at all alike"),
+        Fault(f"{LAYERS}self_attention.split_heads_forward", one_head, "6 blocks x 5 heads"),
+        Rewritten("*previous_token_head(tables)[:2]", "0, 1", "looking at all alike"),
     ],
     "ch07_mask": [
         Fault(f"{OPS}mask.causal_mask", EVERYONE, "changed: ■ ■ ■"),
