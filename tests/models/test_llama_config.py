@@ -118,6 +118,15 @@ def test_llama_3_1_keeps_fast_pairs_and_slows_the_slow_ones() -> None:
     assert (np.diff(between) > 0).all()
 
 
+@pytest.mark.parametrize("rope_type", ["linear", "dynamic", "llama3"])
+def test_an_attention_factor_counts_for_the_types_that_have_one(rope_type) -> None:
+    scaling = {**LLAMA3, "rope_type": rope_type, "attention_factor": 1.5}
+    with pytest.warns(UserWarning, match="npgpt does not know .*attention_factor"):
+        assert tiny_llama_config(rope_scaling=scaling).rotary.attention_factor == 1
+    yarn = {"rope_type": "yarn", "factor": 2.0, "attention_factor": 1.5}
+    assert tiny_llama_config(rope_scaling=yarn).rotary.attention_factor == 1.5
+
+
 def test_linear_and_dynamic() -> None:
     plain = tiny_llama_config().rotary.frequencies(11)
     linear = tiny_llama_config(rope_scaling={"type": "linear", "factor": 4}).rotary.frequencies(11)

@@ -109,6 +109,8 @@ class Rotary(NamedTuple):
         With more tokens to look at, softmax would spread more evenly; this sharpens it again.
         """
         scaling = self.scaling
+        if "attention_factor" not in OPTIONAL.get(self.rope_type, ()):
+            return 1.0
         if (given := scaling.get("attention_factor")) is not None:
             return float(given)
         if self.rope_type == "yarn":
