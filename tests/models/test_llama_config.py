@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -102,6 +103,20 @@ def test_refused_in_one_sentence(changes, sentence) -> None:
     with pytest.raises(ValueError, match=f"here: .*{sentence}") as caught:
         LlamaConfig.from_dict({**SIZES, **changes}, "here")
     assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    "scaling",
+    [
+        {"type": "linear", "factor": 2.0},
+        {"factor": 2.0},
+        {"rope_type": "linear", "factor": 2.0, "rope_theta": 5e5},
+    ],
+)
+def test_a_configuration_made_directly_takes_rotary_settings_by_one_name(scaling) -> None:
+    """Those of a file may have other names, see `read_rotary`; here they would not be read."""
+    with pytest.raises(ValueError, match=r"^rope_scaling is .*; give the type in it as rope_type"):
+        replace(tiny_llama_config(), rope_scaling=scaling)
 
 
 def test_llama_3_1_keeps_fast_pairs_and_slows_the_slow_ones() -> None:

@@ -142,6 +142,11 @@ class Rotary(NamedTuple):
         scaling, kind = self.scaling, self.rope_type
         if self.d_h % 2:
             raise ValueError(f"a head is {self.d_h} wide, but rotary positions turn pairs.")
+        if scaling and ("rope_type" not in scaling or "rope_theta" in scaling):
+            raise ValueError(
+                f"rope_scaling is {scaling!r:.80}; give the type in it as rope_type, and "
+                "rope_theta beside it."
+            )
         if kind not in ROPE_TYPES:
             offered = ", ".join(ROPE_TYPES)
             raise ValueError(
