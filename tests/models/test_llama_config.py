@@ -62,14 +62,14 @@ def test_left_out_sizes_follow_from_the_others() -> None:
         ({"head_dim": 5}, "a head is 5 wide, but rotary positions turn pairs"),
         ({"rope_scaling": 3}, "rotary settings are 3"),
         ({"rope_scaling": {"type": "su"}}, "'su' is not offered; .* default, linear, dynamic, lla"),
-        ({"rope_scaling": {"type": "yarn"}}, "'yarn' needs factor, a number > 0, but it is None"),
+        ({"rope_scaling": {"type": "yarn"}}, "'yarn' needs factor, a number from 1e-09 to 1e\\+09, but it is None"),
         (
             {"rope_scaling": {"type": "yarn", "factor": 2, "beta_fast": -1}},
-            "'yarn' needs beta_fast, a number > 0, but it is -1",
+            "'yarn' needs beta_fast, a number from 1e-09 to .*, but it is -1",
         ),
         (
             {"rope_scaling": {"type": "longrope", "short_factor": [1.0, 2.0], "long_factor": [1]}},
-            r"'longrope' needs long_factor, a list of 2 numbers > 0, .* but it is \[1\]",
+            r"'longrope' needs long_factor, a list of 2 numbers from 1e-09 .* but it is \[1\]",
         ),
         (
             {
@@ -90,7 +90,21 @@ def test_left_out_sizes_follow_from_the_others() -> None:
             {"rope_scaling": {"type": "yarn", "factor": 2, "truncate": "no"}},
             "truncate is 'no', but must be true or false",
         ),
-        ({"rope_scaling": {"type": "linear"}}, "'linear' needs factor, a number > 0, .* None"),
+        ({"rope_scaling": {"type": "linear"}}, "'linear' needs factor, a number from .* None"),
+        ({"rope_scaling": {"type": "linear", "factor": 1e-310}}, "from 1e-09 .* it is 1e-310"),
+        (
+            {"rope_scaling": {"type": "longrope", "short_factor": [1e-310, 1], "long_factor": []}},
+            r"'longrope' needs short_factor, .* it is \[1e-310, 1\]",
+        ),
+        ({"rope_scaling": {"type": "dynamic", "factor": 0.5}}, "a number from 1 to .* it is 0.5"),
+        ({"rope_scaling": {"type": "dynamic", "factor": 1e299}}, r"it is 1e\+299"),
+        (
+            {
+                "rope_scaling": {"type": "yarn", "factor": 2},
+                "original_max_position_embeddings": 1e10,
+            },
+            "'yarn' needs original_max_position_embeddings, .* it is 10000000000",
+        ),
         ({"rope_scaling": {**LLAMA3, "high_freq_factor": 1.0}}, "low_freq_factor must be below"),
         ({"rope_parameters": {"partial_rotary_factor": 0.5}}, "partial_rotary_factor is set"),
         (
