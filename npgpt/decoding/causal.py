@@ -6,6 +6,7 @@ the same tokens; their logits differ by rounding only.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Collection, Container, Iterator
 from typing import Any, Protocol
 
@@ -87,7 +88,7 @@ def generate(
     ids, mask = _check_prompt(ids, attention_mask)
     longest = int(mask.sum(axis=-1).max())
     if max_new_tokens is None:
-        max_new_tokens = _new_tokens(rules, longest, model.context)
+        max_new_tokens = _new_tokens(rules, longest, math.inf if slide else model.context)
     max_new_tokens = whole_number("max_new_tokens", max_new_tokens, 0)
     _check_length(longest, max_new_tokens, model.context, slide)
     forbidden = _forbidden_ids(model, allowed)
@@ -200,7 +201,7 @@ def _check_prompt(ids: Any, attention_mask: Any) -> tuple[np.ndarray, np.ndarray
     return ids, mask
 
 
-def _new_tokens(rules: Any, prompt: int, context: int) -> int:
+def _new_tokens(rules: Any, prompt: int, context: float) -> int:
     """How many tokens generation_config.json wants, as far as there are positions."""
     wanted: int | None = rules.max_new_tokens
     if wanted is None and rules.max_length is None:
@@ -212,7 +213,7 @@ def _new_tokens(rules: Any, prompt: int, context: int) -> int:
                 f"the prompt has {prompt} tokens, but max_length of the model's files is "
                 f"{rules.max_length}; say how many new ones (max_new_tokens)."
             )
-    return max(1, min(wanted, context + 1 - prompt))
+    return int(max(1, min(wanted, context + 1 - prompt)))
 
 
 def _check_length(prompt: int, new: int, context: int, slide: bool) -> None:
