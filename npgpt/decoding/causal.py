@@ -104,7 +104,10 @@ def generate(
         if constrains(rules):
             rows = zip(scores, *map(np.atleast_2d, (text, mask)), prompts, strict=True)
             last = new + 1 == max_new_tokens
-            steps = ((row, Step(ids[real], prompt, new, last)) for row, ids, real, prompt in rows)
+            steps = (
+                (row, Step(ids[real], prompt, len(prompt), new, last))
+                for row, ids, real, prompt in rows
+            )
             scores = np.stack([constrained(row, step, rules, known) for row, step in steps])
         return sample_rows(scores, rng, sampling).reshape(logits.shape[:-1])
 

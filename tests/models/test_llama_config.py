@@ -62,7 +62,10 @@ def test_left_out_sizes_follow_from_the_others() -> None:
         ({"head_dim": 5}, "a head is 5 wide, but rotary positions turn pairs"),
         ({"rope_scaling": 3}, "rotary settings are 3"),
         ({"rope_scaling": {"type": "su"}}, "'su' is not offered; .* default, linear, dynamic, lla"),
-        ({"rope_scaling": {"type": "yarn"}}, "'yarn' needs factor, a number from 1e-09 to 1e\\+09, but it is None"),
+        (
+            {"rope_scaling": {"type": "yarn"}},
+            "'yarn' needs factor, a number from 1e-09 to 1e\\+09, but it is None",
+        ),
         (
             {"rope_scaling": {"type": "yarn", "factor": 2, "beta_fast": -1}},
             "'yarn' needs beta_fast, a number from 1e-09 to .*, but it is -1",
