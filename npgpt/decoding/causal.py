@@ -96,19 +96,20 @@ def generate(
     known = known_ids(stops, model)
     prompts = [row[real] for row, real in zip(*map(np.atleast_2d, (ids, mask)), strict=True)]
 
-    def choose(logits: np.ndarray, text: np.ndarray, mask: np.ndarray, new: int) -> np.ndarray:
-        """[..., V] and what is written [..., T] -> tokens [...]."""
+    def choose(
+        logits: np.ndarray, text: np.ndarray, mask: np.ndarray, ended: np.ndarray, new: int
+    ) -> np.ndarray:
+        """[..., V], what is written [..., T] and which rows have ended [...] -> tokens [...]."""
         if forbidden.any():
             logits = np.where(forbidden, logits.dtype.type(-np.inf), logits)
         scores = np.atleast_2d(logits)
         if constrains(rules):
-            rows = zip(scores, *map(np.atleast_2d, (text, mask)), prompts, strict=True)
+            texts = zip(*map(np.atleast_2d, (text, mask)), prompts, strict=True)
             last = new + 1 == max_new_tokens
-            steps = (
-                (row, Step(ids[real], prompt, len(prompt), new, last))
-                for row, ids, real, prompt in rows
-            )
-            scores = np.stack([constrained(row, step, rules, known) for row, step in steps])
+            steps = [Step(ids[real], ids_0, len(ids_0), new, last) for ids, real, ids_0 in texts]
+            going = np.flatnonzero(~np.atleast_1d(ended))  # what has ended breaks no rule
+            scores = scores.copy()
+            scores[going] = [constrained(scores[b], steps[b], rules, known) for b in going]
         return sample_rows(scores, rng, sampling).reshape(logits.shape[:-1])
 
     tokens = _tokens(model, ids, mask, max_new_tokens, choose, stops, use_cache)
@@ -137,7 +138,7 @@ def _tokens(
     text: np.ndarray,
     mask: np.ndarray,
     max_new_tokens: int,
-    choose: Callable[[np.ndarray, np.ndarray, np.ndarray, int], np.ndarray],
+    choose: Callable[[np.ndarray, np.ndarray, np.ndarray, np.ndarray, int], np.ndarray],
     stops: tuple[int, ...],
     use_cache: bool,
 ) -> Iterator[np.ndarray]:
@@ -149,7 +150,8 @@ def _tokens(
         if use_cache and kv is None:
             kv = model.new_kv_cache(text.shape[:-1], text.shape[-1] + min(left, context))
         logits = model(unread, mask, kv, last_only=True)[..., -1, :]
-        token = np.where(ended, text[..., -1], choose(logits, text, mask, max_new_tokens - left))
+        chosen = choose(logits, text, mask, ended, max_new_tokens - left)
+        token = np.where(ended, text[..., -1], chosen)
         yield token
         ended |= np.isin(token, stops)
         if ended.all():

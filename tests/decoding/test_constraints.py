@@ -155,6 +155,15 @@ def test_cache_and_dtype_change_no_token(dtype, use_cache) -> None:
     assert list(model.generate([1, 2], 8, use_cache=use_cache)) != WRITTEN
 
 
+def test_a_row_that_has_ended_breaks_no_rule() -> None:
+    """Written on, its 6 and all before it would be forbidden, and with them every token."""
+    model = counting_gpt2(n_positions=32)
+    model.generation = Generation(no_repeat_ngram_size=1, eos_token_id=6)
+    rows, mask = [[7, 8, 0, 1, 2, 3, 4, 5], [8] * 8], [[1] * 8, [0] * 7 + [1]]
+    written = np.transpose(list(model.generate(rows, 5, attention_mask=mask)))
+    assert written.tolist() == [[6] * 5, [0, 1, 2, 3, 4]]
+
+
 def test_where_nothing_may_come_there_is_one_sentence() -> None:
     model = counting_gpt2()
     model.generation = Generation(no_repeat_ngram_size=1)
