@@ -100,8 +100,6 @@ def generate(
         logits: np.ndarray, text: np.ndarray, mask: np.ndarray, ended: np.ndarray, new: int
     ) -> np.ndarray:
         """[..., V], what is written [..., T] and which rows have ended [...] -> tokens [...]."""
-        if forbidden.any():
-            logits = np.where(forbidden, logits.dtype.type(-np.inf), logits)
         scores = np.atleast_2d(logits)
         if constrains(rules):
             texts = zip(*map(np.atleast_2d, (text, mask)), prompts, strict=True)
@@ -110,6 +108,8 @@ def generate(
             going = np.flatnonzero(~np.atleast_1d(ended))  # what has ended breaks no rule
             scores = scores.copy()
             scores[going] = [constrained(scores[b], steps[b], rules, known) for b in going]
+        if forbidden.any():  # after the rules, which may force a token
+            scores = np.where(forbidden, scores.dtype.type(-np.inf), scores)
         return sample_rows(scores, rng, sampling).reshape(logits.shape[:-1])
 
     tokens = _tokens(model, ids, mask, max_new_tokens, choose, stops, use_cache)

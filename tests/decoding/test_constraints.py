@@ -155,6 +155,15 @@ def test_cache_and_dtype_change_no_token(dtype, use_cache) -> None:
     assert list(model.generate([1, 2], 8, use_cache=use_cache)) != WRITTEN
 
 
+@pytest.mark.parametrize("rules", [{"forced_bos_token_id": 5}, {"forced_eos_token_id": 5}])
+def test_a_forced_token_that_is_not_allowed_is_a_contradiction(rules) -> None:
+    model = counting_gpt2()
+    model.generation = Generation(**rules)
+    assert 5 in list(model.generate([7], 2))
+    with pytest.raises(ValueError, match="no token may come next: what is asked for forbids every"):
+        list(model.generate([7], 2, allowed=np.arange(9) != 5))
+
+
 def test_a_row_that_has_ended_breaks_no_rule() -> None:
     """Written on, its 6 and all before it would be forbidden, and with them every token."""
     model = counting_gpt2(n_positions=32)
