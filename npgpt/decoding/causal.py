@@ -128,9 +128,7 @@ def sampling_of(
         temperature = rules.temperature if temperature is None else temperature
         top_k = rules.top_k if top_k is None else top_k
         top_p = rules.top_p if top_p is None else top_p
-    sampling = Sampling(0.0 if temperature is None else temperature, top_k, top_p)
-    check_settings(*sampling)
-    return sampling
+    return check_settings(0.0 if temperature is None else temperature, top_k, top_p)
 
 
 def _tokens(
