@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 import unicodedata
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from itertools import pairwise
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -139,6 +139,16 @@ def first_without(text: str, single_bytes: bytes) -> int | None:
     if not missing:
         return None
     return next(i for i, char in enumerate(text) if missing[0] in char.encode("utf-8"))
+
+
+def names_of(argument: str, given: Any) -> Any:
+    """Special tokens that a caller names: "all", or a set of texts; ValueError for others."""
+    if isinstance(given, str) and given == "all":
+        return given
+    names = [*given] if isinstance(given, Iterable) and not isinstance(given, str) else [None]
+    if not all(isinstance(name, str) for name in names):
+        raise ValueError(f"{argument} must be 'all' or a list of texts, but is {given!r:.60}.")
+    return frozenset(names)
 
 
 def well_formed(text: str) -> str:
