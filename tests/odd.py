@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from fractions import Fraction
 from typing import Any
 
 import numpy as np
@@ -63,7 +64,7 @@ SAME_IDS: list[Any] = [
 ]
 SAME_MASK = [[True] * 3, [1.0] * 3, np.ones(3, "f2"), np.ones(3, "u1"), (1, 1, 1), None]
 SAME_COUNT = [np.int64(2), np.uint8(2), np.array(2)]
-SAME_REAL = [2, 2.0, np.float32(2), np.int8(2)]
+SAME_REAL = [2, 2.0, np.float32(2), np.int8(2), np.longdouble(2), Fraction(2)]
 
 
 def sentence(call: Callable[..., Any], *args: Any, **given: Any) -> str:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable
+from fractions import Fraction
 from typing import Any
 
 import numpy as np
@@ -137,7 +138,7 @@ SAME: list[Any] = [
     *rows("generate", "max_new_tokens", SAME_COUNT, WRITING),
     *rows("generate", "temperature", SAME_REAL, CAUSAL),
     *rows("generate", "top_k", SAME_COUNT, CAUSAL),
-    *rows("generate", "top_p", [1, 1.0, np.float32(1), None], CAUSAL),
+    *rows("generate", "top_p", [1, 1.0, np.float32(1), Fraction(1), None], CAUSAL),
     *rows("generate", "seed", SAME_COUNT, CAUSAL),
     *rows("generate", "stop_ids", [[], {99}, np.array([-1])], CAUSAL),
     *rows("generate", "allowed", [[True] * 19], CAUSAL),
@@ -177,6 +178,11 @@ def test_whatever_means_the_same_gives_the_same(odd) -> None:
         want = CALLS[call](model_of(architecture), **given)
         got = CALLS[call](model_of(architecture), **{**given, argument: value})
         np.testing.assert_array_equal(got, want, err_msg=repr(value))
+
+
+def test_a_list_of_whole_numbers_is_named_as_such() -> None:
+    text = sentence(lambda: [*model_of("gpt2").generate([1], 1, stop_ids=3)])
+    assert text == "stop_ids must be a list of whole numbers, but is 3."
 
 
 @pytest.mark.hf

@@ -31,7 +31,7 @@ def whole_numbers(name: str, values: Any, least: float = -math.inf) -> tuple[int
         listed = list([None] if isinstance(values, (str, bytes)) else values)
         return tuple(whole_number(name, value, least) for value in listed)
     except (TypeError, ValueError):
-        raise _refusal(name, "whole numbers in a list,", least, math.inf, values) from None
+        raise _refusal(name, "a list of whole numbers", least, math.inf, values) from None
 
 
 def real_number(name: str, value: Any, least: float = -math.inf, most: float = math.inf) -> float:

@@ -6,6 +6,7 @@ the same tokens; their logits differ by rounding only.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Collection, Container, Iterator
 from typing import Any, Protocol
 
@@ -87,7 +88,7 @@ def generate(
     ids, mask = _check_prompt(ids, attention_mask)
     longest = int(mask.sum(axis=-1).max())
     if max_new_tokens is None:
-        max_new_tokens = _new_tokens(rules, longest, model.context)
+        max_new_tokens = _new_tokens(rules, longest, math.inf if slide else model.context)
     max_new_tokens = whole_number("max_new_tokens", max_new_tokens, 0)
     _check_length(longest, max_new_tokens, model.context, slide)
     forbidden = _forbidden_ids(model, allowed)
@@ -95,16 +96,20 @@ def generate(
     known = known_ids(stops, model)
     prompts = [row[real] for row, real in zip(*map(np.atleast_2d, (ids, mask)), strict=True)]
 
-    def choose(logits: np.ndarray, text: np.ndarray, mask: np.ndarray, new: int) -> np.ndarray:
-        """[..., V] and what is written [..., T] -> tokens [...]."""
-        if forbidden.any():
-            logits = np.where(forbidden, logits.dtype.type(-np.inf), logits)
+    def choose(
+        logits: np.ndarray, text: np.ndarray, mask: np.ndarray, ended: np.ndarray, new: int
+    ) -> np.ndarray:
+        """[..., V], what is written [..., T] and which rows have ended [...] -> tokens [...]."""
         scores = np.atleast_2d(logits)
         if constrains(rules):
-            rows = zip(scores, *map(np.atleast_2d, (text, mask)), prompts, strict=True)
+            texts = zip(*map(np.atleast_2d, (text, mask)), prompts, strict=True)
             last = new + 1 == max_new_tokens
-            steps = ((row, Step(ids[real], prompt, new, last)) for row, ids, real, prompt in rows)
-            scores = np.stack([constrained(row, step, rules, known) for row, step in steps])
+            steps = [Step(ids[real], ids_0, len(ids_0), new, last) for ids, real, ids_0 in texts]
+            going = np.flatnonzero(~np.atleast_1d(ended))  # what has ended breaks no rule
+            scores = scores.copy()
+            scores[going] = [constrained(scores[b], steps[b], rules, known) for b in going]
+        if forbidden.any():  # after the rules, which may force a token
+            scores = np.where(forbidden, scores.dtype.type(-np.inf), scores)
         return sample_rows(scores, rng, sampling).reshape(logits.shape[:-1])
 
     tokens = _tokens(model, ids, mask, max_new_tokens, choose, stops, use_cache)
@@ -123,9 +128,7 @@ def sampling_of(
         temperature = rules.temperature if temperature is None else temperature
         top_k = rules.top_k if top_k is None else top_k
         top_p = rules.top_p if top_p is None else top_p
-    sampling = Sampling(0.0 if temperature is None else temperature, top_k, top_p)
-    check_settings(*sampling)
-    return sampling
+    return check_settings(0.0 if temperature is None else temperature, top_k, top_p)
 
 
 def _tokens(
@@ -133,7 +136,7 @@ def _tokens(
     text: np.ndarray,
     mask: np.ndarray,
     max_new_tokens: int,
-    choose: Callable[[np.ndarray, np.ndarray, np.ndarray, int], np.ndarray],
+    choose: Callable[[np.ndarray, np.ndarray, np.ndarray, np.ndarray, int], np.ndarray],
     stops: tuple[int, ...],
     use_cache: bool,
 ) -> Iterator[np.ndarray]:
@@ -145,7 +148,8 @@ def _tokens(
         if use_cache and kv is None:
             kv = model.new_kv_cache(text.shape[:-1], text.shape[-1] + min(left, context))
         logits = model(unread, mask, kv, last_only=True)[..., -1, :]
-        token = np.where(ended, text[..., -1], choose(logits, text, mask, max_new_tokens - left))
+        chosen = choose(logits, text, mask, ended, max_new_tokens - left)
+        token = np.where(ended, text[..., -1], chosen)
         yield token
         ended |= np.isin(token, stops)
         if ended.all():
@@ -200,7 +204,7 @@ def _check_prompt(ids: Any, attention_mask: Any) -> tuple[np.ndarray, np.ndarray
     return ids, mask
 
 
-def _new_tokens(rules: Any, prompt: int, context: int) -> int:
+def _new_tokens(rules: Any, prompt: int, context: float) -> int:
     """How many tokens generation_config.json wants, as far as there are positions."""
     wanted: int | None = rules.max_new_tokens
     if wanted is None and rules.max_length is None:
@@ -212,7 +216,7 @@ def _new_tokens(rules: Any, prompt: int, context: int) -> int:
                 f"the prompt has {prompt} tokens, but max_length of the model's files is "
                 f"{rules.max_length}; say how many new ones (max_new_tokens)."
             )
-    return max(1, min(wanted, context + 1 - prompt))
+    return int(max(1, min(wanted, context + 1 - prompt)))
 
 
 def _check_length(prompt: int, new: int, context: int, slide: bool) -> None:

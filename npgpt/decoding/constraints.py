@@ -37,6 +37,7 @@ class Step(NamedTuple):
 
     text: np.ndarray  # ids of prompt (or start token) and new tokens, without padding
     source: np.ndarray  # ids that the encoder read; of a model without encoder, the prompt
+    begin: int  # tokens before the first new one, with those that a window has forgotten
     new: int  # tokens written so far
     last: bool  # whether the next token is the last one
 
@@ -62,7 +63,7 @@ def constrained(
     scores[completions(text, text, rules.no_repeat_ngram_size)] = -np.inf
     scores[completions(text, source, rules.encoder_no_repeat_ngram_size)] = -np.inf
     scores[bad_endings(text, rules.bad_words_ids or (), stops)] = -np.inf
-    if len(text) < rules.min_length or step.new < rules.min_new_tokens:
+    if step.begin + step.new < rules.min_length or step.new < rules.min_new_tokens:
         scores[[*stops]] = -np.inf
     if (forced := _forced(step, rules)) is not None:
         scores[:] = -np.inf
@@ -71,8 +72,7 @@ def constrained(
         pull(scores, [*stops], step.new - decay[0], decay[1])
     scores[_within(rules.suppress_tokens, len(scores))] = -np.inf
     # Where a first token is forced, the second is the first that is free.
-    prompt = len(text) - step.new
-    if step.new == int(prompt == 1 and rules.forced_bos_token_id is not None):
+    if step.new == int(step.begin == 1 and rules.forced_bos_token_id is not None):
         scores[_within(rules.begin_suppress_tokens, len(scores))] = -np.inf
     return scores
 
@@ -125,7 +125,7 @@ def _forced(step: Step, rules: Any) -> list[int] | None:
     """The tokens of which one must come next, None if that is open."""
     if step.last and (last := as_ids(rules.forced_eos_token_id)):
         return [*last]
-    if len(step.text) == 1 and rules.forced_bos_token_id is not None:
+    if step.begin + step.new == 1 and rules.forced_bos_token_id is not None:
         return [rules.forced_bos_token_id]
     return None
 

@@ -21,13 +21,13 @@ class Sampling(NamedTuple):
     top_p: float | None
 
 
-def check_settings(temperature: float, top_k: int | None, top_p: float | None) -> None:
-    """Raise ValueError unless temperature >= 0, top_k >= 0 and 0 <= top_p <= 1, all finite."""
-    real_number("temperature", temperature, 0)
-    if top_k is not None:
-        whole_number("top_k", top_k, 0)
-    if top_p is not None:
-        real_number("top_p", top_p, 0, 1)
+def check_settings(temperature: float, top_k: int | None, top_p: float | None) -> Sampling:
+    """These as Python's numbers; ValueError unless temperature, top_k >= 0 and 0 <= top_p <= 1."""
+    return Sampling(
+        real_number("temperature", temperature, 0),
+        None if top_k is None else whole_number("top_k", top_k, 0),
+        None if top_p is None else real_number("top_p", top_p, 0, 1),
+    )
 
 
 def next_token_probs(
@@ -87,7 +87,7 @@ def sample(
     Args:
         logits: [V].
     """
-    settings = Sampling(temperature, top_k, top_p)
+    settings = check_settings(temperature, top_k, top_p)
     return int(sample_rows(logits[None], rng, settings)[0])
 
 

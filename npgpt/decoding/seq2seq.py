@@ -245,7 +245,7 @@ def _constrained(
     rows = zip(scores, text, sources, strict=True)
     return np.stack(
         [
-            constrained(row, Step(written, source, n, last), settings.rules, settings.stops)
+            constrained(row, Step(written, source, 1, n, last), settings.rules, settings.stops)
             for row, written, source in rows
         ]
     )

@@ -86,13 +86,13 @@ def dynamic_frequencies(
 ) -> np.ndarray:
     """The default up to N = `max_position_embeddings`; a longer text turns slow pairs still slower.
 
-        theta' = theta (factor length / N - (factor - 1))^(d_h / (d_h - 2))
+        theta' = theta (1 + factor (length / N - 1))^(d_h / (d_h - 2))
 
     The fastest pair keeps its frequency, the slowest is divided by the whole bracket. As the text
     grows beyond N, the angles of all its tokens change.
     """
     N = max_position_embeddings
-    stretch = factor * max(length, N) / N - (factor - 1)
+    stretch = 1 + factor * (max(length, N) / N - 1)
     return default_frequencies(d_h, theta * stretch ** (d_h / (d_h - 2)))
 
 

@@ -7,7 +7,9 @@ have the lowest id. The two agree when ids rise in the order of merges and every
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Collection, Mapping
+from typing import Any
 
 import numpy as np
 
@@ -131,3 +133,15 @@ def never_applied(parts: np.ndarray, singles: int) -> np.ndarray:
         found = order[np.searchsorted(pairs, meeting, sorter=order) % len(order)]
         across = np.where(pairs[found] == meeting, singles + found, len(split))
         dead[merge] |= np.where(left_is_later, across < undone, across <= undone)
+
+
+def joined_bytes(tokens: Any, bytes_of: Mapping[int, bytes], name: str) -> bytes:
+    """Ids -> bytes; ValueError for an id without a token in `name`, and for what is no id."""
+    try:
+        if getattr(tokens, "dtype", None) == np.dtype(bool):  # 0 and 1 for NumPy 2.0
+            raise TypeError
+        return b"".join([bytes_of[operator.index(token)] for token in tokens])
+    except KeyError as error:
+        raise ValueError(f"id {error.args[0]} has no token in {name}.") from None
+    except TypeError:
+        raise ValueError(f"tokens must be a list of ids, but is {tokens!r:.60}.") from None

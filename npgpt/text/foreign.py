@@ -10,15 +10,14 @@ from __future__ import annotations
 import contextlib
 import re
 import warnings
-from collections.abc import Iterator, Sequence
-from collections.abc import Set as AbstractSet
+from collections.abc import Collection, Iterator, Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import Any, Literal
 
 from npgpt.files.io import parse_json
-from npgpt.text.byte_pairs import byte_alphabet
-from npgpt.text.split_patterns import cut_tokens, well_formed
+from npgpt.text.byte_pairs import byte_alphabet, joined_bytes
+from npgpt.text.split_patterns import cut_tokens, names_of, well_formed
 from npgpt.text.tokenizer_config import (
     add_listed_tokens,
     read_tokenizer_config,
@@ -166,13 +165,14 @@ class ForeignTokenizer:
             yield text[start : len(text) - end].encode("utf-8")
 
     def encode(
-        self, text: str, *, allowed_special: Literal["all"] | AbstractSet[str] = frozenset()
+        self, text: str, *, allowed_special: Literal["all"] | Collection[str] = frozenset()
     ) -> list[int]:
         """Text -> ids, special tokens around them; those in the text are text unless "all".
 
         Raises ValueError for a set of some special tokens, and for a character that has no token
         where the vocabulary has no token for what it lacks.
         """
+        allowed_special = names_of("allowed_special", allowed_special)
         if allowed_special not in ("all", frozenset()):
             raise ValueError(f"{self.name}: allowed_special may be 'all' or nothing.")
         text = well_formed(text)
@@ -202,10 +202,7 @@ class ForeignTokenizer:
 
     def decode_bytes(self, tokens: Sequence[int]) -> bytes:
         """Ids of a text from its beginning -> bytes; ValueError for an id without a token."""
-        try:
-            joined = b"".join([self.bytes_of[token] for token in tokens])
-        except KeyError as error:
-            raise ValueError(f"id {error.args[0]} has no token in {self.name}.") from None
+        joined = joined_bytes(tokens, self.bytes_of, self.name)
         if joined.startswith(b" "):  # which the package may leave out at the start of a text
             first = self._tokenizer.decode([tokens[0]], skip_special_tokens=False)
             return joined if first.encode("utf-8") == self.bytes_of[tokens[0]] else joined[1:]

@@ -7,7 +7,8 @@ other ids; a vocabulary with a pattern that is not listed here is left to the pa
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterator, Mapping
+import unicodedata
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from itertools import pairwise
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -105,10 +106,14 @@ def cut_long_space(text: str, pattern: str) -> Iterator[str]:
 
     tiktoken's regex engine panics when `\\s+(?!\\S)` meets half a million characters. The cut is
     where the pattern makes it anyway, before the last of them, so that the ids stay the same. Where
-    a pattern takes line ends apart, only what follows the last one is such a run.
+    a pattern takes line ends apart, only what follows the last one is such a run. SmolLM's leaves
+    white space before a digit in one piece.
     """
     long_run = _LONG_BLANK if _LINES in pattern else _LONG_SPACE
-    cuts = [0, *(match.end() - 1 for match in long_run.finditer(text)), len(text)]
+    ends = [match.end() for match in long_run.finditer(text)]
+    if pattern == SMOLLM_SPLIT:
+        ends = [end for end in ends if unicodedata.category(text[end])[0] != "N"]
+    cuts = [0, *(end - 1 for end in ends), len(text)]
     for begin, end in pairwise(cuts):
         yield text[begin:end]
 
@@ -134,6 +139,16 @@ def first_without(text: str, single_bytes: bytes) -> int | None:
     if not missing:
         return None
     return next(i for i, char in enumerate(text) if missing[0] in char.encode("utf-8"))
+
+
+def names_of(argument: str, given: Any) -> Any:
+    """Special tokens that a caller names: "all", or a set of texts; ValueError for others."""
+    if isinstance(given, str) and given == "all":
+        return given
+    names = [*given] if isinstance(given, Iterable) and not isinstance(given, str) else [None]
+    if not all(isinstance(name, str) for name in names):
+        raise ValueError(f"{argument} must be 'all' or a list of texts, but is {given!r:.60}.")
+    return frozenset(names)
 
 
 def well_formed(text: str) -> str:

@@ -9,11 +9,9 @@ with the same methods. Neither applies a chat template or pads.
 from __future__ import annotations
 
 import codecs
-import operator
 import os
 import unicodedata
 from collections.abc import Collection, Iterable, Iterator, Sequence
-from collections.abc import Set as AbstractSet
 from pathlib import Path
 from typing import Any, Literal
 
@@ -22,6 +20,7 @@ import tiktoken
 
 from npgpt.files.gguf_reader import read_gguf_header
 from npgpt.files.hub import find_model
+from npgpt.text.byte_pairs import joined_bytes
 from npgpt.text.foreign import ForeignTokenizer, package, read_foreign
 from npgpt.text.scored_pieces import read_scored_pieces
 from npgpt.text.split_patterns import (
@@ -29,6 +28,7 @@ from npgpt.text.split_patterns import (
     cut_long_space,
     cut_tokens,
     first_without,
+    names_of,
     well_formed,
 )
 from npgpt.text.tokenizer_config import warn_of_gguf_settings
@@ -124,7 +124,7 @@ class Tokenizer(tiktoken.Encoding):
         self,
         text: str,
         *,
-        allowed_special: Literal["all"] | AbstractSet[str] = frozenset(),
+        allowed_special: Literal["all"] | Collection[str] = frozenset(),
         disallowed_special: Literal["all"] | Collection[str] = (),
     ) -> list[int]:
         """Text -> ids; `<|endoftext|>` is text unless `allowed_special` names it or is "all".
@@ -134,10 +134,10 @@ class Tokenizer(tiktoken.Encoding):
         """
         text = well_formed(text)
         special = self.special_tokens_set
-        wanted = self.added_words | (
-            special if allowed_special == "all" else special & allowed_special
-        )
-        forbidden = special if disallowed_special == "all" else frozenset(disallowed_special)
+        allowed = names_of("allowed_special", allowed_special)
+        disallowed = names_of("disallowed_special", disallowed_special)
+        wanted = self.added_words | (special if allowed == "all" else special & allowed)
+        forbidden = special if disallowed == "all" else disallowed
         if found := [token for token in forbidden - wanted if token in text]:
             raise ValueError(
                 f"the text contains {found[0]!r}, which disallowed_special forbids; name it in "
@@ -158,24 +158,21 @@ class Tokenizer(tiktoken.Encoding):
 
     def encode_batch(self, text: list[str], **options: Any) -> list[list[int]]:
         """As `encode`, for several texts in `num_threads` threads."""
-        return super().encode_batch(text, **{"disallowed_special": (), **options})
+        options = {"disallowed_special": (), **options}
+        for name in options.keys() - {"num_threads"}:
+            options[name] = names_of(name, options[name])
+        return super().encode_batch(text, **options)
 
     def encode_with_unstable(self, text: str, **options: Any) -> tuple[list[int], list[list[int]]]:
         """As tiktoken's, after the checks of `encode`."""
         self.encode(text, **options)
         text = self._in_nfc(well_formed(text))
-        return super().encode_with_unstable(text, **{**options, "disallowed_special": ()})
+        allowed = names_of("allowed_special", options.get("allowed_special", ()))
+        return super().encode_with_unstable(text, allowed_special=allowed, disallowed_special=())
 
     def decode_bytes(self, tokens: Sequence[int]) -> bytes:
         """Ids -> bytes; ValueError for an id without a token, and for what is no id."""
-        try:
-            if getattr(tokens, "dtype", None) == np.dtype(bool):  # 0 and 1 for NumPy 2.0
-                raise TypeError
-            return b"".join([self.bytes_of[operator.index(token)] for token in tokens])
-        except KeyError as error:
-            raise ValueError(f"id {error.args[0]} has no token in {self.name}.") from None
-        except TypeError:
-            raise ValueError(f"tokens must be a list of ids, but is {tokens!r:.60}.") from None
+        return joined_bytes(tokens, self.bytes_of, self.name)
 
     def decode(self, tokens: Sequence[int], errors: str = "replace") -> str:
         """Ids -> text, U+FFFD where it is not UTF-8; ValueError for an id without a token."""

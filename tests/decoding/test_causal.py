@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from npgpt.decoding.sampling import sample
+from npgpt.models.generation import Generation
 from npgpt.models.gpt2.model import GPT2
 from tests.builders.gpt2 import counting_gpt2, random_gpt2
 from tests.builders.llama import random_llama
@@ -138,6 +139,14 @@ def test_a_batch_that_is_sampled_slides_as_its_rows_do(rng, use_cache) -> None:
     options = {"attention_mask": mask, "slide": True, "seed": 3, "use_cache": use_cache}
     batch = text(model, ids, 30, **options, **SAMPLING)
     assert np.array(batch).tolist() == want
+
+
+@pytest.mark.parametrize(("rules", "new"), [({"max_new_tokens": 30}, 30), ({"max_length": 40}, 35)])
+def test_a_sliding_window_holds_as_many_tokens_as_the_models_files_say(rules, new) -> None:
+    model = counting_gpt2(n_positions=CONTEXT)
+    model.generation = Generation(**rules)
+    assert list(model.generate([5] * 5, slide=True)) == [(6 + n) % 9 for n in range(new)]
+    assert len(list(model.generate([5] * 5))) == CONTEXT + 1 - 5
 
 
 def test_seed_0_is_a_seed(rng) -> None:

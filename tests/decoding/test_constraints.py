@@ -21,14 +21,14 @@ def allowed(
     text: list[int], *, new: int = 1, last: bool = False, V: int = 6, **rules: Any
 ) -> list[int]:
     """The tokens that may follow a text; 5 ends it."""
-    step = Step(np.array(text), np.array(text[:1]), new, last)
+    step = Step(np.array(text), np.array(text[:1]), len(text) - new, new, last)
     scores = constrained(np.zeros(V), step, Generation(**rules), (5,))
     return np.flatnonzero(np.isfinite(scores)).tolist()
 
 
 def test_without_rules_scores_stay_and_are_not_the_same_array(rng) -> None:
     scores = rng.standard_normal(6).astype(np.float32)
-    found = constrained(scores, Step(np.array([1, 2]), NONE, 1, True), Generation(), (5,))
+    found = constrained(scores, Step(np.array([1, 2]), NONE, 1, 1, True), Generation(), (5,))
     np.testing.assert_array_equal(found, scores)
     assert found.dtype == np.float32
     assert not np.shares_memory(found, scores)
@@ -90,6 +90,26 @@ def test_which_tokens_each_rule_leaves() -> None:
     assert allowed([3, 1, 2, 1], encoder_no_repeat_ngram_size=1) == [0, 1, 2, 4, 5]
 
 
+@pytest.mark.parametrize(
+    "rules",
+    [
+        {"min_length": 12, "eos_token_id": 6},
+        {"forced_bos_token_id": 0},
+        {"forced_bos_token_id": 5, "begin_suppress_tokens": [6]},
+        {"exponential_decay_length_penalty": [4, 9.0], "eos_token_id": 2, "min_length": 5},
+    ],
+)
+@pytest.mark.parametrize("context", [2, 3, 6])
+def test_rules_count_the_tokens_that_a_window_has_forgotten(rules, context) -> None:
+    """This model's next token does not depend on the window."""
+    texts = []
+    for n_positions in (context, 64):
+        model = counting_gpt2(n_positions=n_positions)
+        model.generation = Generation(**rules)
+        texts.append(list(model.generate([3], 20, slide=True)))
+    assert texts[0] == texts[1]
+
+
 def test_a_language_model_follows_them_too() -> None:
     model = counting_gpt2()
     model.generation = replace(model.generation, bad_words_ids=[[5, 6]], suppress_tokens=[0])
@@ -133,6 +153,24 @@ def test_cache_and_dtype_change_no_token(dtype, use_cache) -> None:
     assert list(model.generate([1, 2], 8, use_cache=use_cache)) == WRITTEN
     model.generation = Generation()
     assert list(model.generate([1, 2], 8, use_cache=use_cache)) != WRITTEN
+
+
+@pytest.mark.parametrize("rules", [{"forced_bos_token_id": 5}, {"forced_eos_token_id": 5}])
+def test_a_forced_token_that_is_not_allowed_is_a_contradiction(rules) -> None:
+    model = counting_gpt2()
+    model.generation = Generation(**rules)
+    assert 5 in list(model.generate([7], 2))
+    with pytest.raises(ValueError, match="no token may come next: what is asked for forbids every"):
+        list(model.generate([7], 2, allowed=np.arange(9) != 5))
+
+
+def test_a_row_that_has_ended_breaks_no_rule() -> None:
+    """Written on, its 6 and all before it would be forbidden, and with them every token."""
+    model = counting_gpt2(n_positions=32)
+    model.generation = Generation(no_repeat_ngram_size=1, eos_token_id=6)
+    rows, mask = [[7, 8, 0, 1, 2, 3, 4, 5], [8] * 8], [[1] * 8, [0] * 7 + [1]]
+    written = np.transpose(list(model.generate(rows, 5, attention_mask=mask)))
+    assert written.tolist() == [[6] * 5, [0, 1, 2, 3, 4]]
 
 
 def test_where_nothing_may_come_there_is_one_sentence() -> None:

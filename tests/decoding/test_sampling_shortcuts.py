@@ -72,7 +72,7 @@ def test_rules_that_constrain_nothing_are_known_as_such() -> None:
     assert not constrains(Generation())
     rules = Recorder(Generation())
     scores = np.arange(5.0)
-    step = Step(np.array([1]), np.array([1]), new=0, last=True)
+    step = Step(np.array([1]), np.array([1]), begin=1, new=0, last=True)
     assert (constrained(scores, step, rules) == scores).all()
     assert rules.read == NEUTRAL.keys()
 

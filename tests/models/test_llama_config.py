@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -61,14 +62,17 @@ def test_left_out_sizes_follow_from_the_others() -> None:
         ({"head_dim": 5}, "a head is 5 wide, but rotary positions turn pairs"),
         ({"rope_scaling": 3}, "rotary settings are 3"),
         ({"rope_scaling": {"type": "su"}}, "'su' is not offered; .* default, linear, dynamic, lla"),
-        ({"rope_scaling": {"type": "yarn"}}, "'yarn' needs factor, a number > 0, but it is None"),
+        (
+            {"rope_scaling": {"type": "yarn"}},
+            "'yarn' needs factor, a number from 1e-09 to 1e\\+09, but it is None",
+        ),
         (
             {"rope_scaling": {"type": "yarn", "factor": 2, "beta_fast": -1}},
-            "'yarn' needs beta_fast, a number > 0, but it is -1",
+            "'yarn' needs beta_fast, a number from 1e-09 to .*, but it is -1",
         ),
         (
             {"rope_scaling": {"type": "longrope", "short_factor": [1.0, 2.0], "long_factor": [1]}},
-            r"'longrope' needs long_factor, a list of 2 numbers > 0, .* but it is \[1\]",
+            r"'longrope' needs long_factor, a list of 2 numbers from 1e-09 .* but it is \[1\]",
         ),
         (
             {
@@ -89,7 +93,21 @@ def test_left_out_sizes_follow_from_the_others() -> None:
             {"rope_scaling": {"type": "yarn", "factor": 2, "truncate": "no"}},
             "truncate is 'no', but must be true or false",
         ),
-        ({"rope_scaling": {"type": "linear"}}, "'linear' needs factor, a number > 0, .* None"),
+        ({"rope_scaling": {"type": "linear"}}, "'linear' needs factor, a number from .* None"),
+        ({"rope_scaling": {"type": "linear", "factor": 1e-310}}, "from 1e-09 .* it is 1e-310"),
+        (
+            {"rope_scaling": {"type": "longrope", "short_factor": [1e-310, 1], "long_factor": []}},
+            r"'longrope' needs short_factor, .* it is \[1e-310, 1\]",
+        ),
+        ({"rope_scaling": {"type": "dynamic", "factor": 0.5}}, "a number from 1 to .* it is 0.5"),
+        ({"rope_scaling": {"type": "dynamic", "factor": 1e299}}, r"it is 1e\+299"),
+        (
+            {
+                "rope_scaling": {"type": "yarn", "factor": 2},
+                "original_max_position_embeddings": 1e10,
+            },
+            "'yarn' needs original_max_position_embeddings, .* it is 10000000000",
+        ),
         ({"rope_scaling": {**LLAMA3, "high_freq_factor": 1.0}}, "low_freq_factor must be below"),
         ({"rope_parameters": {"partial_rotary_factor": 0.5}}, "partial_rotary_factor is set"),
         (
@@ -104,6 +122,20 @@ def test_refused_in_one_sentence(changes, sentence) -> None:
     assert "\n" not in str(caught.value)
 
 
+@pytest.mark.parametrize(
+    "scaling",
+    [
+        {"type": "linear", "factor": 2.0},
+        {"factor": 2.0},
+        {"rope_type": "linear", "factor": 2.0, "rope_theta": 5e5},
+    ],
+)
+def test_a_configuration_made_directly_takes_rotary_settings_by_one_name(scaling) -> None:
+    """Those of a file may have other names, see `read_rotary`; here they would not be read."""
+    with pytest.raises(ValueError, match=r"^rope_scaling is .*; give the type in it as rope_type"):
+        replace(tiny_llama_config(), rope_scaling=scaling)
+
+
 def test_llama_3_1_keeps_fast_pairs_and_slows_the_slow_ones() -> None:
     """Pair i of 64 makes 8192 θ_i / 2π turns within the context: above 4 fast, below 1 slow."""
     sizes = {"head_dim": 128, "rope_theta": 5e5, "max_position_embeddings": 131072}
@@ -116,6 +148,15 @@ def test_llama_3_1_keeps_fast_pairs_and_slows_the_slow_ones() -> None:
     between = slowed[(turns > 1) & (turns < 4)]
     assert len(between) == 6
     assert (np.diff(between) > 0).all()
+
+
+@pytest.mark.parametrize("rope_type", ["linear", "dynamic", "llama3"])
+def test_an_attention_factor_counts_for_the_types_that_have_one(rope_type) -> None:
+    scaling = {**LLAMA3, "rope_type": rope_type, "attention_factor": 1.5}
+    with pytest.warns(UserWarning, match="npgpt does not know .*attention_factor"):
+        assert tiny_llama_config(rope_scaling=scaling).rotary.attention_factor == 1
+    yarn = {"rope_type": "yarn", "factor": 2.0, "attention_factor": 1.5}
+    assert tiny_llama_config(rope_scaling=yarn).rotary.attention_factor == 1.5
 
 
 def test_linear_and_dynamic() -> None:

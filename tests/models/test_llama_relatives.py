@@ -223,14 +223,33 @@ def test_longrope_beyond_the_first_length_needs_the_whole_text(rng) -> None:
         model([7], kv=kv)
 
 
+WIDTHS = {"num_key_value_heads": 6, "head_dim": 4, "moe_intermediate_size": 10}
+
+
+def without_widths(family: str) -> dict[str, Any]:
+    """Settings that leave to the others what `WIDTHS` says."""
+    unread = FAMILIES[family].unread
+    return {"hidden_size": 24, **{name: None for name in WIDTHS if name not in unread}}
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_a_width_that_follows_from_others_is_written_as_a_number(rng, family) -> None:
+    raw = relative(rng, family, **without_widths(family)).config.to_dict()
+    assert raw.items() >= {name: WIDTHS[name] for name in WIDTHS if name in raw}.items()
+    assert raw.keys() >= {"num_key_value_heads", "head_dim"}
+
+
 @pytest.mark.hf
 @pytest.mark.usefixtures("hf")
+@pytest.mark.parametrize("widths", [True, False])
 @pytest.mark.parametrize("family", FAMILIES)
-def test_transformers_reads_what_we_write_and_we_what_it_writes(rng, tmp_path, family) -> None:
+def test_transformers_reads_what_we_write_and_we_what_it_writes(
+    rng, tmp_path, family, widths
+) -> None:
     import torch
     from transformers import AutoModelForCausalLM
 
-    model = relative(rng, family)
+    model = relative(rng, family, **({} if widths else without_widths(family)))
     model.params = {name: param.astype(np.float32) for name, param in model.params.items()}
     ids = rng.integers(0, 19, T)
     model.save_pretrained(tmp_path / "ours")

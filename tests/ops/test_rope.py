@@ -68,6 +68,7 @@ def test_dynamic_frequencies_change_beyond_the_trained_length_only() -> None:
     plain = default_frequencies(8, 100.0)
     for length in (1, 10):
         np.testing.assert_array_equal(dynamic_frequencies(8, 100.0, 4.0, 10, length), plain)
+        np.testing.assert_array_equal(dynamic_frequencies(8, 100.0, 1e17, 10, length), plain)
     stretched = dynamic_frequencies(8, 100.0, 4.0, 10, 15)
     assert stretched[0] == plain[0]
     assert stretched[-1] == pytest.approx(plain[-1] / 3, rel=1e-13)

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import json
 import sys
+from typing import Any
 
+import numpy as np
 import pytest
 
 import npgpt
@@ -136,6 +138,18 @@ def test_special_tokens_are_text_unless_asked_for(tmp_path) -> None:
     assert ours.decode(ours.encode("</s>a")[1:]) == "</s>a"
     with pytest.raises(ValueError, match="allowed_special may be 'all' or nothing"):
         ours.encode("a", allowed_special={"</s>"})
+    none: Any = None
+    assert ours.encode("</s>a", allowed_special=[]) == ours.encode("</s>a")
+    with pytest.raises(ValueError, match="allowed_special must be 'all' or a list of texts"):
+        ours.encode("a", allowed_special=none)
+
+
+@pytest.mark.parametrize("odd", [5, None, "ab", [[1]], [1.0], [None], np.array([True])], ids=repr)
+def test_what_is_no_list_of_ids_is_refused_in_one_sentence(tmp_path, odd) -> None:
+    ours = load(tmp_path, byte_fallback())
+    for call in (ours.decode, ours.decode_bytes):
+        with pytest.raises(ValueError, match=r"^tokens must be a list of ids, but is "):
+            call(odd)
 
 
 def test_surrogates(tmp_path) -> None:

@@ -174,6 +174,22 @@ def test_cut_long_space_leaves_the_last_one_to_the_word(space):
     assert list(cut_long_space("", GPT2_SPLIT)) == [""]
 
 
+@pytest.mark.parametrize("end", ["b", "1", "Ⅷ", "½", "!"])
+def test_smollm_leaves_long_white_space_before_a_digit_in_one_piece(end):
+    text = f"a{' ' * LONG}{end}"
+    pieces = [
+        piece
+        for part in cut_long_space(text, SMOLLM_SPLIT)
+        for piece in by_hand(SMOLLM_SPLIT, part)
+    ]
+    assert pieces == by_hand(SMOLLM_SPLIT, text)
+    tokenizer = Tokenizer(
+        "bytes", mergeable_ranks=SINGLE_BYTES, special_tokens={}, pat_str=SMOLLM_SPLIT
+    )
+    text = f"a{' ' * 700_000}{end}"
+    assert tokenizer.encode(text) == list(text.encode())
+
+
 @pytest.mark.parametrize("char", "\x1c\x1f\u200b\ufeffx")
 def test_cut_long_space_is_made_for_white_space_alone(char):
     """Python's own `\\s` has U+001C to U+001F, which the splitting engine takes for signs."""

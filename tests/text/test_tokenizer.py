@@ -104,6 +104,22 @@ def test_end_of_text_is_text_unless_asked_for(tokenizer):
     assert tokenizer.decode(plain) == tokenizer.decode(special) == text
 
 
+@pytest.mark.parametrize("argument", ["allowed_special", "disallowed_special"])
+def test_special_tokens_are_named_in_any_collection(tokenizer, argument):
+    text = f"a{END_OF_TEXT}"
+    methods = tokenizer.encode, lambda x, **o: tokenizer.encode_batch([x], **o)
+    for call in (*methods, tokenizer.encode_with_unstable):
+        for names in ([END_OF_TEXT], (END_OF_TEXT,), {END_OF_TEXT: 1}):
+            if argument == "allowed_special":
+                assert call(text, allowed_special=names) == call(text, allowed_special="all")
+            else:
+                with pytest.raises(ValueError, match="which disallowed_special forbids"):
+                    call(text, disallowed_special=names)
+        for odd in (None, 5, END_OF_TEXT, b"all", [None], {1}):
+            with pytest.raises(ValueError, match=f"^{argument} must be 'all' or a list of texts"):
+                call(text, **{argument: odd})
+
+
 @pytest.mark.parametrize("forbidden", ["all", {END_OF_TEXT}])
 def test_end_of_text_can_be_forbidden(tokenizer, forbidden):
     with pytest.raises(ValueError, match=r"contains '<\|endoftext\|>', which disallowed_special"):

@@ -141,6 +141,10 @@ class LlamaConfig:
         raw |= {name: self.other[name] for name in self.family.unread if name in self.other}
         if self.family.experts is not None:
             raw["num_experts"] = self.num_local_experts  # what transformers 4 reads in a qwen3_moe
+        # Some relatives take null for the width that it stands for, others refuse it.
+        raw |= {"head_dim": self.d_h, "num_key_value_heads": self.n_kv_head}
+        if "moe_intermediate_size" in raw:
+            raw["moe_intermediate_size"] = self.expert_width
         scaling = self.rope_scaling or {"rope_type": "default"}
         return {**raw, "rope_parameters": {"rope_theta": self.rope_theta, **scaling}}
 

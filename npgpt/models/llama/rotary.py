@@ -28,6 +28,7 @@ OPTIONAL = {
     "yarn": ("attention_factor", "beta_fast", "beta_slow", "mscale", "mscale_all_dim"),
     "longrope": ("factor", "attention_factor"),
 }
+LARGEST = 1e9  # of these numbers; with 1 / LARGEST as the smallest, no angle overflows
 LISTS = ("short_factor", "long_factor")  # of longrope, a number for each pair
 # … and what is known beside the numbers, for any type; the last changes nothing.
 OTHERS = ("rope_type", "partial_rotary_factor", ORIGINAL, "finetuned")
@@ -109,6 +110,8 @@ class Rotary(NamedTuple):
         With more tokens to look at, softmax would spread more evenly; this sharpens it again.
         """
         scaling = self.scaling
+        if "attention_factor" not in OPTIONAL.get(self.rope_type, ()):
+            return 1.0
         if (given := scaling.get("attention_factor")) is not None:
             return float(given)
         if self.rope_type == "yarn":
@@ -140,6 +143,11 @@ class Rotary(NamedTuple):
         scaling, kind = self.scaling, self.rope_type
         if self.d_h % 2:
             raise ValueError(f"a head is {self.d_h} wide, but rotary positions turn pairs.")
+        if scaling and ("rope_type" not in scaling or "rope_theta" in scaling):
+            raise ValueError(
+                f"rope_scaling is {scaling!r:.80}; give the type in it as rope_type, and "
+                "rope_theta beside it."
+            )
         if kind not in ROPE_TYPES:
             offered = ", ".join(ROPE_TYPES)
             raise ValueError(
@@ -147,11 +155,12 @@ class Rotary(NamedTuple):
                 f"{offered}."
             )
         optional = [name for name in OPTIONAL.get(kind, ()) if scaling.get(name) is not None]
+        least = 1 if kind == "dynamic" else 1 / LARGEST  # below 1 the context would shrink, to 0
         for name in (*ROPE_TYPES[kind], *optional):
-            if not is_number(scaling.get(name)) or scaling[name] <= 0:
+            if not is_number(scaling.get(name)) or not least <= scaling[name] <= LARGEST:
                 raise ValueError(
-                    f"rope_type {kind!r} needs {name}, a number > 0, but it is "
-                    f"{scaling.get(name)!r:.60}."
+                    f"rope_type {kind!r} needs {name}, a number from {least:g} to {LARGEST:g}, but "
+                    f"it is {scaling.get(name)!r:.60}."
                 )
         if kind == "llama3" and scaling["low_freq_factor"] >= scaling["high_freq_factor"]:
             raise ValueError("low_freq_factor must be below high_freq_factor.")
@@ -174,8 +183,10 @@ class Rotary(NamedTuple):
         for name in LISTS:
             factors = self.scaling.get(name)
             numbers = factors if isinstance(factors, list) else []
-            if len(numbers) != pairs or not all(is_number(f) and f > 0 for f in numbers):
+            fit = (is_number(f) and 1 / LARGEST <= f <= LARGEST for f in numbers)
+            if len(numbers) != pairs or not all(fit):
                 raise ValueError(
-                    f"rope_type 'longrope' needs {name}, a list of {pairs} numbers > 0, one for "
-                    f"each pair of a head, but it is {factors!r:.60}."
+                    f"rope_type 'longrope' needs {name}, a list of {pairs} numbers from "
+                    f"{1 / LARGEST:g} to {LARGEST:g}, one for each pair of a head, but it is "
+                    f"{factors!r:.60}."
                 )
