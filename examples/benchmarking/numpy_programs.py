@@ -94,7 +94,7 @@ def in_picogpt(work: Work, folder: str, checkout: str) -> Step:
     import gpt2  # type: ignore[import-not-found]
 
     # It was written for NumPy 1, where the root of a number left an array in float32. In NumPy 2
-    # that root would make everything float64, at twice the time.
+    # that root would make everything float64, which takes two thirds more time.
     roots = {"sqrt": lambda x: np.sqrt(x) if isinstance(x, np.ndarray) else math.sqrt(x)}
     gpt2.np = SimpleNamespace(**{**vars(np), **roots})
     model = npgpt.from_pretrained(folder)
