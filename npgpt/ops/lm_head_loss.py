@@ -9,11 +9,8 @@ The two steps one by one are in `lm_head.py` and `cross_entropy.py`.
 
 from __future__ import annotations
 
-from functools import partial
-
 import numpy as np
 
-from npgpt.ops.chunks import map_chunks
 from npgpt.ops.cross_entropy import IGNORE_INDEX, check_targets
 
 ROWS = 512  # tokens at a time; each block of them adds to the whole table's gradient
@@ -48,16 +45,17 @@ def lm_head_loss_forward(
     check_targets((*x.shape[:-1], V), targets, ignore_index)
     rows, row_targets = x.reshape(-1, d), targets.reshape(-1)
     dx, dtable = np.empty_like(rows), np.empty_like(table, order="C")
-    real = row_targets != ignore_index
-    count = max(int(real.sum()), 1)
+    count = max(int((targets != ignore_index).sum()), 1)
     surprise = np.zeros(len(rows), x.dtype)
     room = np.empty((min(ROWS, len(rows)), V), x.dtype)
     for start in range(0, len(rows), ROWS):
         block = slice(start, start + ROWS)
         logits = np.matmul(rows[block], table.T, out=room[: len(rows[block])])  # [ROWS, V]
-        map_chunks(
-            partial(_to_gradient, count), logits, row_targets[block], real[block], surprise[block]
-        )
+        for t, target in enumerate(row_targets[block]):
+            if target == ignore_index:
+                logits[t] = 0
+            else:
+                surprise[start + t] = _to_gradient(logits[t], target, count)
         np.matmul(logits, table, out=dx[block])
         if start == 0:
             np.matmul(logits.T, rows[block], out=dtable)
@@ -79,16 +77,12 @@ def lm_head_loss_backward(dloss: float, saved: Saved) -> tuple[np.ndarray, np.nd
     return (dx, dtable) if dloss == 1 else (dx * float(dloss), dtable * float(dloss))
 
 
-def _to_gradient(
-    count: int, logits: np.ndarray, targets: np.ndarray, real: np.ndarray, surprise: np.ndarray
-) -> None:
-    """Turn rows of logits [N, V] into their gradient, in place; `surprise` [N] gets their loss."""
-    logits[~real] = 0
-    own = np.flatnonzero(real), targets[real]  # the logits of the targets
-    logits -= logits.max(axis=-1, keepdims=True)
-    at_targets = logits[own]
+def _to_gradient(logits: np.ndarray, target: int, count: int) -> np.floating:
+    """Turn one row of logits [V] into its gradient, in place; returns its loss."""
+    logits -= logits.max()
+    picked = logits[target]
     np.exp(logits, out=logits)
-    total = logits.sum(axis=-1)
-    surprise[real] = np.log(total[real]) - at_targets
-    logits *= (real / (total * count))[:, None]
-    logits[own] -= 1 / count
+    total = logits.sum()
+    logits *= 1 / (float(total) * count)
+    logits[target] -= 1 / count
+    return np.log(total) - picked
