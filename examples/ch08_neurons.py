@@ -66,7 +66,7 @@ def the_answers(opened: Opened, n: int, ids: list[int], read: np.ndarray) -> np.
         print(
             say(
                 f"  neuron {j:5}   met {met[-1, j]:+6.2f}   pushes   ",
-                f"  神经元 {j:5}   答“是”的强度 {met[-1, j]:+6.2f}   推向   ",
+                f"  神经元 {j:5}   答“是” {met[-1, j]:+6.2f}   推向   ",
             )
             + "  ".join(tokens)
         )
