@@ -27,7 +27,8 @@ def rms_norm_forward(x: np.ndarray, weight: np.ndarray, *, eps: float) -> tuple[
     Returns:
         y [..., d], NaN for a vector whose squares overflow, and what backward reads.
     """
-    rrms = 1 / np.sqrt(np.square(x).mean(axis=-1, keepdims=True) + float(eps))  # [..., 1]
+    mean_square = np.vecdot(x, x)[..., None] / x.shape[-1]
+    rrms = 1 / np.sqrt(mean_square + float(eps))  # [..., 1]
     rrms[rrms == 0] = np.nan  # the mean overflowed, and x̂ = 0 would hide it
     x_hat = x * rrms
     return x_hat * weight, (x_hat, rrms, weight)

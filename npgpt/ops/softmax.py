@@ -23,11 +23,11 @@ def softmax_forward(x: np.ndarray, *, axis: int) -> tuple[np.ndarray, Saved]:
     Returns:
         probs, like x, and what backward reads.
     """
-    x_max = x.max(axis=axis, keepdims=True)
-    probs = x - np.where(x_max == -np.inf, x.dtype.type(0), x_max)  # -∞ - -∞ would be NaN
+    lowest = np.finfo(x.dtype).min  # in a row of nothing but -∞, as -∞ - -∞ would be NaN
+    probs = x - x.max(axis=axis, keepdims=True, initial=lowest)
     np.exp(probs, out=probs)
     total = probs.sum(axis=axis, keepdims=True)
-    probs /= np.where(total == 0, x.dtype.type(1), total)
+    probs /= np.maximum(total, 1)  # the maximum alone adds exp(0); 0 in a row of -∞
     return probs, (probs, axis)
 
 
