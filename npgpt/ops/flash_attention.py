@@ -177,7 +177,9 @@ def _each_part(function: Callable[[Part], object], q: np.ndarray, k: np.ndarray)
     many = len(sequences) * heads * q.shape[-2] * k.shape[-2] >= MANY
     count = thread_count() if many else 1
     together = max(1, CACHED // (min(ROWS, q.shape[-2]) * min(KEYS, k.shape[-2])))
-    size = min(together, math.ceil(heads / (count // math.gcd(count, len(sequences)))))
+    share = count // math.gcd(count, len(sequences))
+    pieces = math.ceil(math.ceil(heads / together) / share) * share  # of a sequence
+    size = math.ceil(heads / pieces)
     parts: list[Part] = [()]
     if q.ndim > 2:
         parts = [(*row, slice(h, h + size)) for row in sequences for h in range(0, heads, size)]
@@ -190,8 +192,9 @@ def _each_part(function: Callable[[Part], object], q: np.ndarray, k: np.ndarray)
 
 def _tiles_of(q: np.ndarray, k: np.ndarray, mask: np.ndarray) -> Callable[[Part], Iterable[Rows]]:
     """What gives a part its tiles: all the same ones where all have the same mask."""
-    if mask.ndim > 2:
+    if math.prod(mask.shape[:-2]) > 1:
         return lambda part: _tiles(_mask_of(part, q, k, mask))
+    mask = mask.reshape(mask.shape[-2:])
     tiles = [*_tiles(np.broadcast_to(mask, (q.shape[-2], k.shape[-2])))]
     return lambda _: tiles
 

@@ -114,3 +114,18 @@ def test_one_row_of_a_mask_serves_every_query(rng, lead) -> None:
         grads = flash_attention_backward(dcontext, saved_flash)
         for grad, want in zip(grads, attention_backward(dcontext, saved), strict=True):
             np.testing.assert_allclose(grad, want, rtol=0, atol=1e-12)
+
+
+@pytest.mark.parametrize(
+    ("lead", "T", "shares"),
+    [((12,), 1024, [3, 3, 3, 3]), ((2, 12), 1024, [4] * 6), ((3, 3), 1024, [2, 1] * 3)],
+    ids=str,
+)
+def test_threads_get_equal_shares_of_the_heads(monkeypatch, lead, T, shares) -> None:
+    """Four heads' tiles fit the cache, but three shares of four heads leave one thread idle."""
+    monkeypatch.setattr(flash_attention, "thread_count", lambda: 2)
+    seen = []
+    monkeypatch.setattr(flash_attention, "parallel_blas", lambda _, parts: seen.extend(parts))
+    q = np.zeros((*lead, T, 1), np.float32)
+    flash_attention._each_part(lambda _: None, q, q)
+    assert [len(range(*part[-1].indices(lead[-1]))) for part in seen] == shares
