@@ -25,7 +25,9 @@ def test_the_same_products(rng: np.random.Generator, N: int, d: int, count: int)
 
 
 @pytest.mark.parametrize("N", [1, 2, 9, 16, 64])
-def test_errors_of_float32_are_not_above_those_of_blas(rng: np.random.Generator, N: int) -> None:
+def test_errors_of_float32_are_not_above_those_of_blas(
+    rng: np.random.Generator, N: int, count: int
+) -> None:
     x, table = rng.standard_normal((N, 3072)), rng.standard_normal((800, 3072))
     x_32, table_32 = x.astype(np.float32), table.astype(np.float32)
     exact = x_32.astype(float) @ table_32.astype(float).T
@@ -53,7 +55,9 @@ def test_one_row_really_goes_another_way(
     rng: np.random.Generator, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Else the tests above would compare BLAS with itself."""
-    monkeypatch.setattr(few_rows, "thread_count", lambda: 1)
     x, W = rng.standard_normal((1, 768), np.float32), rng.standard_normal((768, 768), np.float32)
-    assert (times_matrix(x, W) != x @ W).any()
+    small = np.ascontiguousarray(W[:, :512])
     assert (times_table(x, W) != x @ W.T).any()
+    for threads, matrix, blas in [(1, W, False), (2, W, True), (2, small, False)]:
+        monkeypatch.setattr(few_rows, "thread_count", lambda count=threads: count)
+        assert (times_matrix(x, matrix) == x @ matrix).all() == blas
