@@ -15,6 +15,7 @@ from npgpt.ops.threads import parallel, parallel_blas, thread_count
 
 LARGE = 1 << 16  # numbers in a matrix, from which this is quicker
 SHARED = 460_800  # numbers from which OpenBLAS shares the product with a vector out among threads
+FEW = 3  # rows up to which as many products with a vector take less time than one of matrices
 SUMS = 16  # partial sums of one row's product: a single one over all rows of W would round more
 # Up to such sizes OpenBLAS multiplies without copying both factors first, into an order of its own.
 TILE, PRODUCTS, NARROWEST = 1024, 1_000_000, 16
@@ -24,11 +25,14 @@ def times_matrix(x: np.ndarray, W: np.ndarray) -> np.ndarray:
     """x W, [N, in] times [in, out].
 
     A single x takes the rows of W one after the other; BLAS takes four side by side, which come
-    slower from memory. What BLAS would share out among several threads is left to it.
+    slower from memory. What BLAS would share out among several threads is left to it, and so are a
+    few x, each by itself: a product of matrices would first copy W into an order of its own.
     """
-    large = W.size >= LARGE and W.flags.c_contiguous and len(W) % SUMS == 0
-    if len(x) != 1 or not large or (W.size >= SHARED and thread_count() > 1):
+    if W.size < LARGE or len(x) > FEW:
         return x @ W
+    shared = W.size >= SHARED and thread_count() > 1
+    if len(x) != 1 or shared or not W.flags.c_contiguous or len(W) % SUMS:
+        return (x[:, None] @ W)[:, 0]
     sums = np.einsum("ki,kij->kj", x.reshape(SUMS, -1), W.reshape(SUMS, -1, W.shape[1]))
     return sums.sum(axis=0, keepdims=True)
 

@@ -15,7 +15,7 @@ def count(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> in
     return request.param
 
 
-@pytest.mark.parametrize("N", [0, 1, 2, 16, 31, 64, 65])
+@pytest.mark.parametrize("N", [0, 1, 2, 3, 16, 31, 64, 65])
 @pytest.mark.parametrize("d", [16, 100, 800])
 def test_the_same_products(rng: np.random.Generator, N: int, d: int, count: int) -> None:
     x, table = rng.standard_normal((N, d)), rng.standard_normal((5003, d))
@@ -24,7 +24,7 @@ def test_the_same_products(rng: np.random.Generator, N: int, d: int, count: int)
         np.testing.assert_allclose(y, x @ table.T, rtol=0, atol=1e-12)
 
 
-@pytest.mark.parametrize("N", [1, 2, 9, 16, 64])
+@pytest.mark.parametrize("N", [1, 2, 3, 9, 16, 64])
 def test_errors_of_float32_are_not_above_those_of_blas(
     rng: np.random.Generator, N: int, count: int
 ) -> None:
@@ -51,7 +51,7 @@ def test_matrices_of_any_layout(rng: np.random.Generator) -> None:
             )
 
 
-def test_one_row_really_goes_another_way(
+def test_few_rows_really_go_another_way(
     rng: np.random.Generator, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Else the tests above would compare BLAS with itself."""
@@ -61,3 +61,6 @@ def test_one_row_really_goes_another_way(
     for threads, matrix, blas in [(1, W, False), (2, W, True), (2, small, False)]:
         monkeypatch.setattr(few_rows, "thread_count", lambda count=threads: count)
         assert (times_matrix(x, matrix) == x @ matrix).all() == blas
+    for N, blas in [(2, False), (3, False), (4, True)]:
+        x = rng.standard_normal((N, 768), np.float32)
+        assert (times_matrix(x, W) == x @ W).all() == blas
