@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import cProfile
 import pstats
+import re
 import statistics
 import time
 import tracemalloc
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -27,12 +29,7 @@ SIZES: dict[str, dict[str, Any]] = {
     "12 x 768": {},
     "24 x 1024": {"n_layer": 24, "n_embd": 1024, "n_head": 16},
 }
-OPERATIONS = {
-    *(f"{name}_{way}" for way in ("forward", "backward") for name in (
-        "linear", "flash_attention", "gelu_tanh", "layer_norm", "lm_head", "lookup"
-    )),
-    "lm_head_loss_forward", "adamw_step",
-}  # fmt: skip
+OPERATION = re.compile(r"_(forward|backward)$|^adamw_step$")
 Rows = list[dict[str, Any]]
 
 
@@ -123,7 +120,7 @@ def growth(quick: bool) -> Rows:
 
 
 def profile(quick: bool) -> Rows:
-    """Where the time goes, by operation: a prefill, a training step, 64 tokens decoded."""
+    """Where the time goes, by operation and call: a prefill, a training step, 64 tokens decoded."""
     model, T = (random_model(**TINY["gpt2"]), 64) if quick else (random_model(), 1024)
     prefill, step = works_of(model, 1, T)
     works: dict[str, Callable[[], object]] = {
@@ -137,11 +134,18 @@ def profile(quick: bool) -> Rows:
         profiler = cProfile.Profile()
         profiler.runcall(call)
         stats = pstats.Stats(profiler).get_stats_profile()
-        named = {name: f.cumtime for name, f in stats.func_profiles.items() if name in OPERATIONS}
-        rows.append({"work": work, "all": stats.total_tt, **named})
-        print(f"  {work}: {stats.total_tt:.3f} s")
-        for name, seconds in sorted(named.items(), key=lambda part: -part[1]):
-            print(f"    {name:<26} {seconds:8.3f} s {seconds / stats.total_tt:7.1%}")
+        named = {
+            name: (f.cumtime, int(f.ncalls))
+            for name, f in stats.func_profiles.items()
+            if OPERATION.search(name) and Path(f.file_name).parent.name in ("ops", "train")
+        }
+        seconds, calls = (sum(numbers) for numbers in zip(*named.values(), strict=True))
+        rows.append({"work": work, "all": stats.total_tt, "calls": calls, "operations": named})
+        print(f"  {work}: {stats.total_tt:.3f} s, {calls:,} operations")
+        named["around them"] = (stats.total_tt - seconds, 0)
+        for name, (seconds, calls) in sorted(named.items(), key=lambda part: -part[1][0]):
+            how_often = f"{calls:8,} calls" if calls else ""
+            print(f"    {name:<26} {seconds:8.3f} s {seconds / stats.total_tt:7.1%} {how_often}")
     return rows
 
 
