@@ -11,7 +11,7 @@ from collections.abc import Callable
 
 import numpy as np
 
-from npgpt.ops.threads import parallel, parallel_blas, thread_count
+from npgpt.ops.threads import is_openblas, parallel, parallel_blas, thread_count
 
 LARGE = 1 << 16  # numbers in a matrix, from which this is quicker
 SHARED = 460_800  # numbers from which OpenBLAS shares the product with a vector out among threads
@@ -24,11 +24,12 @@ TILE, PRODUCTS, NARROWEST = 1024, 1_000_000, 16
 def times_matrix(x: np.ndarray, W: np.ndarray) -> np.ndarray:
     """x W, [N, in] times [in, out].
 
-    A single x takes the rows of W one after the other; BLAS takes four side by side, which come
-    slower from memory. What BLAS would share out among several threads is left to it, and so are a
+    A single x takes the rows of W one after the other; OpenBLAS takes four side by side, which come
+    slower from memory. What it would share out among several threads is left to it, and so are a
     few x, each by itself: a product of matrices would first copy W into an order of its own.
+    Another BLAS gets everything as it is.
     """
-    if W.size < LARGE or len(x) > FEW:
+    if W.size < LARGE or len(x) > FEW or not is_openblas():
         return x @ W
     shared = W.size >= SHARED and thread_count() > 1
     if len(x) != 1 or shared or not W.flags.c_contiguous or len(W) % SUMS:

@@ -77,6 +77,11 @@ def thread_count() -> int:
     return os.cpu_count() or 1
 
 
+def is_openblas() -> bool:
+    """Whether NumPy multiplies with OpenBLAS, on threads of OpenBLAS's own."""
+    return _openblas() is not None
+
+
 @cache
 def _openblas() -> tuple[Callable[[], int], Callable[[int], None]] | None:
     """What asks and what sets OpenBLAS's number of threads; None if NumPy has another BLAS, or one

@@ -12,6 +12,7 @@ from npgpt.ops.few_rows import times_matrix, times_table
 @pytest.fixture(params=[1, 2, 3])
 def count(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> int:
     monkeypatch.setattr(few_rows, "thread_count", lambda: request.param)
+    monkeypatch.setattr(few_rows, "is_openblas", lambda: True)
     return request.param
 
 
@@ -58,9 +59,13 @@ def test_few_rows_really_go_another_way(
     x, W = rng.standard_normal((1, 768), np.float32), rng.standard_normal((768, 768), np.float32)
     small = np.ascontiguousarray(W[:, :512])
     assert (times_table(x, W) != x @ W.T).any()
+    monkeypatch.setattr(few_rows, "is_openblas", lambda: True)
     for threads, matrix, blas in [(1, W, False), (2, W, True), (2, small, False)]:
         monkeypatch.setattr(few_rows, "thread_count", lambda count=threads: count)
         assert (times_matrix(x, matrix) == x @ matrix).all() == blas
     for N, blas in [(2, False), (3, False), (4, True)]:
         x = rng.standard_normal((N, 768), np.float32)
         assert (times_matrix(x, W) == x @ W).all() == blas
+    monkeypatch.setattr(few_rows, "is_openblas", lambda: False)
+    for N in (1, 2):
+        assert (times_matrix(x[:N], small) == x[:N] @ small).all()
