@@ -103,13 +103,15 @@ class _Over(Mapping[str, np.ndarray]):
 
 def fits(known: Known, name: str, made: np.ndarray) -> bool:
     """Whether rounding explains what is left, and npgpt's own array is much farther away."""
-    ours, theirs, made = (
-        seen(name, array, known.ours) for array in (known.ours[name], known.theirs[name], made)
+    measure = known.ours[measured_by(name)]
+    ours, theirs, made, measure = (
+        seen(name, array, known.ours)
+        for array in (known.ours[name], known.theirs[name], made, measure)
     )
     with np.errstate(all="ignore"):
         size, left = norm_of(ours), norm_of(np.subtract(theirs, made, dtype=np.float64))
         usual = norm_of(np.subtract(theirs, ours, dtype=np.float64))
-        allowed = known.rows[name].tolerance * norm_of(known.ours[measured_by(name)])
+        allowed = known.rows[name].tolerance * norm_of(measure)
         growth = max(1.0, norm_of(made) / size) if size else 1.0
     return left <= allowed * growth and CLOSER * left < usual
 

@@ -58,6 +58,8 @@ def _activations(s: Subject) -> Iterator[Hypothesis]:
     assert key is not None
     usual = getattr(s.model.config, "activation", getattr(s.model.config, key))
     names = s.ending(".act", ".act_fn", ".activation_fn", ".intermediate", ".activation")
+    for sharp, says in ((1.702, "x σ(1.702 x), the quick GELU,"), (None, "σ(x)")):
+        yield s.edited(f"{says} instead of {usual}", names, _sigmoid_of(s, sharp))
     if isinstance(s.model, BERT) and "logits" in s.steps and not s.model.config.family.head_act:
         names.append("logits")
     names += [router.removesuffix(".gate") for router in s.ending(".gate")]
@@ -66,6 +68,16 @@ def _activations(s: Subject) -> Iterator[Hypothesis]:
         if functions not in done:
             done.append(functions)
             yield s.configured(f"{other} instead of {usual}", names, **{key: other})
+
+
+def _sigmoid_of(s: Subject, sharp: float | None) -> Edit:
+    """x σ(sharp x), or σ(x) alone."""
+
+    def edit(name: str, _: np.ndarray, went: Stations) -> np.ndarray:
+        x = went[s.steps[name].reads[0]]
+        return x / (1 + np.exp(-sharp * x)) if sharp else 1 / (1 + np.exp(-x))
+
+    return edit
 
 
 def _epsilons(s: Subject) -> Iterator[Hypothesis]:
@@ -87,12 +99,15 @@ def _epsilons(s: Subject) -> Iterator[Hypothesis]:
         yield s.edited(says, norms, _normed(s, usual, less=1))
 
 
-def _normed(s: Subject, eps: float, *, behind: float = 0.0, less: int = 0) -> Edit:
-    """The norm with ε under or `behind` the root, and a variance that divides by d - `less`."""
+def _normed(s: Subject, eps: float, *, behind: float = 0.0, less: int = 0, skip: int = 0) -> Edit:
+    """The norm with ε under or `behind` the root, and a variance that divides by d - `less`.
+
+    The first `skip` summands of what it reads are left out.
+    """
 
     def edit(name: str, array: np.ndarray, went: Stations) -> np.ndarray:
         step, params = s.steps[name], s.model.params
-        x = np.sum([went[read] for read in step.reads], axis=0, dtype=np.float64)
+        x = np.sum([went[read] for read in step.reads[skip:]], axis=0, dtype=np.float64)
         if not isinstance(s.model, Llama):
             x = x - x.mean(axis=-1, keepdims=True)
         variance = np.square(x).sum(axis=-1, keepdims=True) / (x.shape[-1] - less)
@@ -174,6 +189,18 @@ def _reordered(s: Subject, order: tuple[str, ...], kinds: tuple[str, ...]) -> di
     return changed
 
 
+def _positions(s: Subject) -> Iterator[Hypothesis]:
+    """Learned ones, a row too far or none."""
+    for name, table in s.model.params.items():
+        if name.endswith(("wpe.weight", "position_embeddings.weight")):
+            for says, other in (
+                ("positions one too high", np.roll(table, -1, axis=0)),
+                ("no positions", np.zeros_like(table)),
+            ):
+                model = type(s.model)(s.model.config, s.model.params | {name: other})
+                yield Hypothesis(says, ["embed"], model)  # the table's gradient stays the same
+
+
 def _scales(s: Subject) -> Iterator[Hypothesis]:
     """Of the scores, and of the gradients that come back through them."""
     names = s.ending(".scores", ".q", ".k")
@@ -235,6 +262,30 @@ def _raw_scores(went: Stations, attention: str) -> np.ndarray:
     return raw
 
 
+def _shared_heads(s: Subject) -> Iterator[Hypothesis]:
+    """Queries that look at the keys of another group."""
+    if not isinstance(s.model, Llama):
+        return
+    H, n_kv_head = s.model.config.num_attention_heads, s.model.config.n_kv_head
+
+    def tiled(name: str, array: np.ndarray, went: Stations) -> np.ndarray:
+        attention, _, last = name.rpartition(".")
+        of_all = np.tile(
+            went[f"{attention}.{'k' if last == 'scores' else 'v'}"], (H // n_kv_head, 1, 1)
+        )
+        if last == "context":
+            heads = went[f"{attention}.probs"] @ of_all
+            return heads.swapaxes(0, 1).reshape(array.shape)
+        shown, right = np.isfinite(array), _raw_scores(went, attention)
+        scale = (array[shown] @ right[shown]) / np.square(right[shown]).sum()
+        raw = went[f"{attention}.q"] @ of_all.swapaxes(-1, -2)
+        return np.where(shown, raw * scale, -np.inf)
+
+    if 1 < n_kv_head < H:
+        says = f"query head h looks at key head h mod {n_kv_head} instead of h // {H // n_kv_head}"
+        yield s.edited(says, s.ending(".scores", ".context"), tiled)
+
+
 def _rotations(s: Subject) -> Iterator[Hypothesis]:
     if not isinstance(s.model, Llama):
         return
@@ -258,8 +309,25 @@ def _rotations(s: Subject) -> Iterator[Hypothesis]:
     yield s.edited("the rotation turns neighbours, 2i and 2i + 1", names, turned(of_neighbours))
     yield s.edited("turned the other way", names, turned(backwards))
     yield s.edited("no rotation", names, turned(lambda x, *_: x))
+
+    def one_more(_: str, array: np.ndarray, __: Stations) -> np.ndarray:
+        frequencies = s.model.config.rotary.frequencies(array.shape[-2])
+        cos, sin = rotation(np.ones(1), frequencies)
+        return rope_forward(array, cos=cos, sin=sin)[0]
+
+    yield s.edited("positions one too high", names, one_more)
     says = "the coordinates of a pair, i and i + d_h/2, side by side"
     yield s.edited(says, names, lambda _, array, __: in_pairs(array))
+
+
+def _gates(s: Subject) -> Iterator[Hypothesis]:
+    params, exchanged = s.model.params, dict[str, np.ndarray]()
+    for gate in params:
+        up = gate.replace(".mlp.gate_proj.", ".mlp.up_proj.")
+        if up != gate:
+            exchanged |= {gate: params[up], up: params[gate]}
+    if exchanged:
+        yield s.changed("gate and up exchanged", exchanged)
 
 
 def _experts(s: Subject) -> Iterator[Hypothesis]:
@@ -307,6 +375,13 @@ def _residuals(s: Subject) -> Iterator[Hypothesis]:
     for at, part in enumerate(("x", "what attention adds", "what the network adds")):
         less = {name: reads[at] for name, reads in sums.items()}
         yield s.edited(f"{part} is left out of the sum", less, _without(less))
+    both = {name: reads[:2] for name, reads in sums.items()}
+    says = "nothing goes past the network: x and what attention adds are left out"
+    yield s.edited(says, both, lambda name, array, went: array - sum(went[x] for x in both[name]))
+    key = s.option(EPSILON_KEYS)
+    norms = [n for n, step in s.steps.items() if step.back.startswith(NORM) and len(step.reads) > 1]
+    eps = getattr(s.model.config, key) if key else EPS
+    yield s.edited("nothing goes past attention: x is left out", norms, _normed(s, eps, skip=1))
     past_the_second = {GRAD + x: GRAD + total for total, reads in sums.items() for x in reads[:2]}
     past_the_first = {GRAD + x: GRAD + attn for x, attn, _ in sums.values()}
     for less, part in ((past_the_first, "attention"), (past_the_second, "the network")):
@@ -381,9 +456,12 @@ TABLE: tuple[Callable[[Subject], Iterator[Hypothesis]], ...] = (
     _epsilons,
     _parameters,
     _orders,
+    _positions,
     _scales,
     _attention,
+    _shared_heads,
     _rotations,
+    _gates,
     _experts,
     _residuals,
     _losses,
