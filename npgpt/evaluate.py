@@ -70,6 +70,8 @@ def main(argv: Sequence[str]) -> int:
             special = [len(tokenizer.bytes_of[i]) for i in ids if i in tokenizer.special_ids]
             size -= sum(special)
         size -= 0 if start or given else len(tokenizer.decode_bytes(ids[:1]))
+        if ids and size <= 0:
+            raise ValueError(f"{path} holds special tokens alone, but no text to measure by.")
         texts[str(path)] = (np.array(start + ids), size)
     warn_of_unknown(np.concatenate([ids for ids, _ in texts.values()]), tokenizer)
     predict: dict[str, Callable[[np.ndarray], np.ndarray]] = {"npgpt": model}
@@ -163,12 +165,13 @@ def _transformers(args: argparse.Namespace, place: Path) -> Callable[[np.ndarray
         raise ValueError(f"--against-hf reads a folder, but {args.model!r} is the file {place}.")
     try:
         import torch
-        from transformers import AutoModelForCausalLM
+        import transformers
     except ImportError as error:
         raise ImportError('--against-hf needs: pip install "npgpt[hf]"') from error
-    model = AutoModelForCausalLM.from_pretrained(
-        place, dtype=getattr(torch, args.dtype), attn_implementation="eager"
-    ).eval()
+    options = {"dtype": getattr(torch, args.dtype), "attn_implementation": "eager"}
+    if int(transformers.__version__.split(".")[0]) >= 5:
+        options["experts_implementation"] = "eager"  # its grouped products cannot do float64
+    model = transformers.AutoModelForCausalLM.from_pretrained(place, **options).eval()
 
     def logits_of(ids: np.ndarray) -> np.ndarray:
         with torch.no_grad():
@@ -195,7 +198,7 @@ def _report(results: dict[str, dict[str, Score]], settings: dict[str, Any], as_j
         for path, row in [*table["files"].items(), ("together", table["together"])]:
             print(
                 f"{row['nats']:16.4f}{row['tokens']:12,}{row['bytes']:12,}"
-                f"{row['bits_per_byte']:11.5f}{row['perplexity']:12.4f}  {path}"
+                f"{row['bits_per_byte']:11.5f} {row['perplexity']:11.4f}  {path}"
             )
     if "transformers" in tables:
         ours, theirs = (tables[name]["together"]["bits_per_byte"] for name in results)

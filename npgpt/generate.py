@@ -199,7 +199,9 @@ def _remark(sampling: Sampling, args: argparse.Namespace) -> None:
     if sampling.temperature > 0:
         if args.temperature is None:
             said = ", ".join(f"{name} {value:g}" for name, value in sampling._asdict().items())
-            print(f"{PROG}: sampling with {said}, as the model's files say", file=sys.stderr)
+            given = args.top_k is not None or args.top_p is not None
+            files = "as the model's files say" + " but for the options" * given
+            print(f"{PROG}: sampling with {said}, {files}", file=sys.stderr)
         return
     if args.num_samples > 1:
         print(f"{PROG}: temperature 0 is greedy: all samples will be equal", file=sys.stderr)

@@ -33,7 +33,7 @@ def main(argv: Sequence[str]) -> int:
         model,
         ids,
         bytes_of={} if tokenizer is None else tokenizer.bytes_of,
-        name=args.model,
+        name=args.model.encode(errors="surrogateescape").decode(errors="replace"),
         position=args.position,
         target=_token("--target", args.target, tokenizer),
         foil=_token("--foil", args.foil, tokenizer),

@@ -89,6 +89,8 @@ def _start(both: BothWays, wishes: Wishes) -> dict[str, Any]:
     for token in (wishes.target, wishes.foil):
         if token is not None and not 0 <= token < V:
             raise ValueError(f"there is no token {token}; the model has {V} ids, from 0.")
+    if wishes.target is not None and wishes.target == wishes.foil:
+        raise ValueError(f"target and foil are the same token, {wishes.foil}; choose another foil.")
     return {"position": position, "target": wishes.target, "foil": wishes.foil}
 
 

@@ -125,7 +125,12 @@ def path_text(name: str, value: Any) -> str:
 
 
 def expanded(path: str | os.PathLike[str]) -> Path:
-    """The path with ~ as the home folder, which not every shell puts there; ~nobody stays."""
+    """The path with ~ as the home folder, which not every shell puts there; ~nobody stays.
+
+    Raises ValueError for an empty one, as an unset variable of the shell gives.
+    """
+    if not os.fspath(path):
+        raise ValueError("a path is empty; give the path of a file or a folder.")
     return Path(os.path.expanduser(path))  # noqa: PTH111  (pathlib's raises at ~nobody)
 
 
