@@ -69,9 +69,9 @@ def main(argv: Sequence[str]) -> int:
         if args.special:  # such a token is predicted, too, but stands for no text
             special = [len(tokenizer.bytes_of[i]) for i in ids if i in tokenizer.special_ids]
             size -= sum(special)
+            if not size:
+                raise ValueError(f"{path} holds special tokens alone, but no text to measure by.")
         size -= 0 if start or given else len(tokenizer.decode_bytes(ids[:1]))
-        if ids and size <= 0:
-            raise ValueError(f"{path} holds special tokens alone, but no text to measure by.")
         texts[str(path)] = (np.array(start + ids), size)
     warn_of_unknown(np.concatenate([ids for ids, _ in texts.values()]), tokenizer)
     predict: dict[str, Callable[[np.ndarray], np.ndarray]] = {"npgpt": model}

@@ -14,7 +14,7 @@ import pytest
 
 import npgpt
 from npgpt import cli, evaluate
-from npgpt.evaluate import sliding_nats
+from npgpt.evaluate import Score, _report, sliding_nats
 from tests.builders.gguf import llama_file, write_gguf
 from tests.builders.gpt2 import write_tiny_gpt2
 from tests.builders.llama import random_llama, write_tiny_llama
@@ -188,6 +188,14 @@ def test_texts_that_cannot_be_read(model, tmp_path, capsys):
     (tmp_path / "bad.txt").write_bytes(b"\xff")
     assert run("--model", model, tmp_path / "bad.txt") == 2
     assert "bad.txt is not UTF-8" in capsys.readouterr().err
+    (tmp_path / "ends.txt").write_text("<|endoftext|>")
+    assert run("--model", model, tmp_path / "ends.txt", "--special") == 2
+    assert "ends.txt holds special tokens alone" in capsys.readouterr().err
+
+
+def test_columns_stay_apart_however_large_the_perplexity(capsys):
+    _report({"npgpt": {"a.txt": Score(700.0, 1, 1)}}, {}, as_json=False)
+    assert len(capsys.readouterr().out.splitlines()[-1].split()) == 6
 
 
 def test_the_comparison_says_what_it_needs(model, tmp_path, capsys, monkeypatch):
@@ -199,7 +207,10 @@ def test_the_comparison_says_what_it_needs(model, tmp_path, capsys, monkeypatch)
 def test_the_comparison_asks_for_the_same_model_in_eager_attention(
     model, tmp_path, capsys, monkeypatch
 ):
-    """With stand-ins for both packages that compute in NumPy, and add 1 % to every logit."""
+    """With stand-ins for both packages that compute in NumPy, and add 1 % to every logit.
+
+    Also without the grouped products of experts, which transformers has from 5 on.
+    """
     torch: Any = ModuleType("torch")
     transformers: Any = ModuleType("transformers")
     torch.float64, torch.from_numpy, torch.no_grad = "64 bits", np.asarray, nullcontext
@@ -207,7 +218,8 @@ def test_the_comparison_asks_for_the_same_model_in_eager_attention(
     class Reference:
         @classmethod
         def from_pretrained(cls, folder, **options):
-            assert options == {"dtype": "64 bits", "attn_implementation": "eager"}
+            eager = {"attn_implementation": "eager", "experts_implementation": "eager"}
+            assert options == {"dtype": "64 bits", **eager}
             return SimpleNamespace(eval=lambda: cls(folder))
 
         def __init__(self, folder):
@@ -217,7 +229,7 @@ def test_the_comparison_asks_for_the_same_model_in_eager_attention(
             logits = 1.01 * self.model(ids)
             return SimpleNamespace(logits=SimpleNamespace(numpy=lambda: logits))
 
-    transformers.AutoModelForCausalLM = Reference
+    transformers.AutoModelForCausalLM, transformers.__version__ = Reference, "5.24.0"
     monkeypatch.setitem(sys.modules, "torch", torch)
     monkeypatch.setitem(sys.modules, "transformers", transformers)
     options = ("--model", model, write_story(tmp_path, 60), "--dtype", "float64", "--against-hf")

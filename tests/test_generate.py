@@ -175,6 +175,10 @@ def test_the_command_samples_where_the_models_files_say_so(run, tmp_path):
     )
     options = ("--temperature", 1.5, "--top-k", 50, "--top-p", 0.9, "--max-new-tokens", 9)
     assert run(*arguments, *options) == (0, out, "")
+    assert (
+        "top_p 0.5, as the model's files say but for the options"
+        in run(*arguments, "--top-p", 0.5)[2]
+    )
     assert run(*arguments[:3], "--temperature", 0)[1] == greedy != out
 
 

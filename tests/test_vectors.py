@@ -15,6 +15,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import tiktoken
 
 from npgpt import layers, ops
 from npgpt.files.safetensors_file import read_tensors
@@ -269,6 +270,39 @@ def test_decoding_with_a_cache_gives_the_logits_of_the_whole_pass(vectors, cases
         assert len(inputs["ids" if "ids" in inputs else "decoder_input_ids"]) == got.ndim - 1
 
 
+SPLIT = r"'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+"
+WRONG_SPLITS = {
+    "": SPLIT,
+    "letters of ASCII": SPLIT.replace(r"?\p{L}", "?[A-Za-z]").replace(r"\p{L}", "A-Za-z"),
+    "letters and marks": SPLIT.replace(r"?\p{L}", r"?[\p{L}\p{M}]").replace(
+        r"\p{L}", r"\p{L}\p{M}"
+    ),
+    "digits of ASCII": SPLIT.replace(r"?\p{N}", "?[0-9]").replace(r"\p{N}", "0-9"),
+    "decimal digits": SPLIT.replace(r"\p{N}", r"\p{Nd}"),
+    "white space of ASCII": SPLIT.replace(r"^\s", r"^ \t\n\r").replace(r"|\s+", r"|[ \t\n\r]+"),
+    "capital contractions": SPLIT.replace("'m", "'m|'M"),
+    "no contractions": SPLIT.partition("'d|")[2],
+    "all spaces together": SPLIT.replace(r"\s+(?!\S)|", ""),
+    "three digits": SPLIT.replace(r"\p{N}+|", r"\p{N}{1,3}|"),
+}
+
+
+@pytest.mark.parametrize("fault", WRONG_SPLITS)
+def test_no_other_split_pattern_gives_the_same_ids(vectors, fault) -> None:
+    arrays = read_tensors(vectors / "text" / "byte_pairs.tiny.safetensors")
+    ranks = {text: id_ for id_, text in load_tokenizer(vectors / "text").bytes_of.items()}
+    other = tiktoken.Encoding(
+        "other", pat_str=WRONG_SPLITS[fault], mergeable_ranks=ranks, special_tokens={}
+    )
+    same = [
+        other.encode_ordinary(arrays[name].tobytes().decode())
+        == arrays[name.replace("text", "ids")].tolist()
+        for name in arrays
+        if name.startswith("text.")
+    ]
+    assert all(same) is (fault == "")
+
+
 def test_byte_pairs_are_those_of_the_vocabulary_beside_them(vectors) -> None:
     arrays = read_tensors(vectors / "text" / "byte_pairs.tiny.safetensors")
     tokenizer, used = load_tokenizer(vectors / "text"), set()
@@ -288,6 +322,8 @@ def test_byte_pairs_are_those_of_the_vocabulary_beside_them(vectors) -> None:
         b"201",
         "猫".encode(),
         "é".encode(),
+        "fé".encode(),
+        b"7\xc2",  # of 7²
     }
     assert whole <= {tokenizer.decode_bytes([i]) for i in used}
 

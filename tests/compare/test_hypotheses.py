@@ -105,6 +105,14 @@ def test_with_local_all_that_is_wrong_is_explained(says) -> None:
     assert all(says in found for found in said.values())
 
 
+@pytest.mark.parametrize("factor", [1.05, 0.8])
+def test_scores_of_any_other_scale_fit_none(factor) -> None:
+    """Their -∞, where nobody may look, once made the tolerance infinite."""
+    faults = {f"h.{n}.attn.scores": lambda x: x * x.dtype.type(factor) for n in range(2)}
+    said = fits_of(compared("gpt2", "float64", port("gpt2", "float64", faults), local=False))
+    assert said["h.0.attn.scores"] == ()
+
+
 def test_a_fault_of_the_backward_pass_alone() -> None:
     """The derivative of another function, where a dump without `act` shows the right forward."""
     h = next(h for h in hypotheses("gpt2") if h.says == "gelu instead of gelu_new")

@@ -67,6 +67,7 @@ def test_ids_need_no_vocabulary(run, tmp_path) -> None:
         (["ab", "--ids", "1 2"], "give either a text"),
         (["ab", "--out", "missing/page.html"], "missing"),
         (["ab", "--foil", "#900"], "there is no token 900"),
+        (["ab", "--target", "#7", "--foil", "#7"], "target and foil are the same token, 7;"),
     ],
 )
 def test_one_sentence_says_what_is_wrong(run, tmp_path, argv, sentence) -> None:

@@ -99,6 +99,8 @@ def test_the_home_folder_and_nobodys(tmp_path, monkeypatch):
     assert expanded("~/text.txt") == tmp_path / "text.txt"
     assert expanded("~nobody-there/x") == Path("~nobody-there/x")
     assert expanded(Path("a~b")) == Path("a~b")
+    with pytest.raises(ValueError, match="a path is empty"):  # an unset variable of the shell
+        expanded("")
 
 
 def dies_in(block: str, folder: Path) -> None:
