@@ -256,12 +256,13 @@ def _turned(x: str, attn: str, part: str, has_norm: bool) -> Step:
     norm = f"{part}_norm in each head; " if has_norm else ""
     rotation = "the rotation by the position, whose pairs are i and i + d_h/2"
     step = step._replace(made_by=f"{step.made_by}; the split into heads; {norm}{rotation}")
+    turn = "turned back by the position"
     if not has_norm:
-        return step
+        return step._replace(back=f"{turn}; then {step.back}", grads=f"{turn}; then {MATRIX}")
     return step._replace(
-        back=f"{part}_norm's backward in each head; then {step.back}",
+        back=f"{turn}; {part}_norm's backward in each head; then {step.back}",
         modules=(*step.modules, f"{attn}.{part}_norm"),
-        grads=f"through {part}_norm: {MATRIX}; of {part}_norm itself: {GAIN}",
+        grads=f"{turn}; through {part}_norm: {MATRIX}; of {part}_norm itself: {GAIN}",
     )
 
 
