@@ -320,6 +320,52 @@ def _rotations(s: Subject) -> Iterator[Hypothesis]:
     yield s.edited(says, names, lambda _, array, __: in_pairs(array))
 
 
+def _rotations_back(s: Subject) -> Iterator[Hypothesis]:
+    """Gradients of queries and keys that are not turned back, or turned on."""
+    params = s.model.params
+    if not isinstance(s.model, Llama) or any(".q_norm." in name for name in params):
+        return
+    parts = [
+        (name.rpartition(".")[0], name[-1]) for name in s.ending(".self_attn.q", ".self_attn.k")
+    ]
+    grads = {
+        f"{GRAD}{attn}.{part}_proj.{kind}": (attn, part)
+        for attn, part in parts
+        for kind in ("weight", "bias")
+        if f"{attn}.{part}_proj.{kind}" in params
+    }
+    inputs = {GRAD + s.steps[f"{attn}.q"].reads[0]: attn for attn, _ in parts}
+
+    def turned(how: Callable[..., np.ndarray]) -> Edit:
+        def arriving(went: Stations, attn: str, part: str) -> tuple[np.ndarray, np.ndarray]:
+            """[T, H d_h]: as it should be, and as it is."""
+            dpart = went[f"{GRAD}{attn}.{part}"]
+            T = dpart.shape[-2]
+            cos, sin = rotation(np.arange(T), s.model.config.rotary.frequencies(T))
+            cos_sin = cos.astype(dpart.dtype), sin.astype(dpart.dtype)
+            both = rope_backward(dpart, cos_sin), how(dpart, *cos_sin)
+            right, wrong = (x.swapaxes(0, 1).reshape(T, -1) for x in both)
+            return right, wrong
+
+        def edit(name: str, array: np.ndarray, went: Stations) -> np.ndarray:
+            if name in grads:
+                attn, part = grads[name]
+                wrong = arriving(went, attn, part)[1]
+                x = went[s.steps[f"{attn}.{part}"].reads[0]]
+                return wrong.sum(axis=0) if name.endswith("bias") else x.T @ wrong
+            for part in "qk":
+                right, wrong = arriving(went, inputs[name], part)
+                array = array + (wrong - right) @ params[f"{inputs[name]}.{part}_proj.weight"].T
+            return array
+
+        return edit
+
+    names = [*grads, *inputs]
+    yield s.edited("gradients not turned back", names, turned(lambda dx, *_: dx))
+    says = "gradients turned on instead of back"
+    yield s.edited(says, names, turned(lambda dx, cos, sin: rope_forward(dx, cos=cos, sin=sin)[0]))
+
+
 def _gates(s: Subject) -> Iterator[Hypothesis]:
     params, exchanged = s.model.params, dict[str, np.ndarray]()
     for gate in params:
@@ -461,6 +507,7 @@ TABLE: tuple[Callable[[Subject], Iterator[Hypothesis]], ...] = (
     _attention,
     _shared_heads,
     _rotations,
+    _rotations_back,
     _gates,
     _experts,
     _residuals,
