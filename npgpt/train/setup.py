@@ -136,6 +136,11 @@ def _new(folder: Path, given: Mapping[str, Any], held: ExitStack | None) -> Run:
         raise ValueError(
             f"--context {settings.context} exceeds the model's {model.context} positions."
         )
+    if settings.context < 2:
+        raise ValueError(
+            f"{settings.init!r} has a context of {settings.context}, but training needs at least "
+            "2; choose another model for --init."
+        )
     texts = _read_texts(files, settings, tokenizer, end_of_text)
     _check_texts(texts, settings, model.rows)
     folder.mkdir(parents=True, exist_ok=True)

@@ -235,6 +235,10 @@ def test_fine_tuning_refuses_what_does_not_fit_the_model(tmp_path, capsys):
     assert "--context 33 exceeds the model's 32 positions." in sentence
     sentence = refuse(capsys, *common, "--init", small)
     assert "the vocabulary gives id 121, but the model has only 100 ids." in sentence
+    short = write_tiny_gpt2(tmp_path / "short", n_positions=1)
+    sentence = refuse(capsys, *common, "--init", short)
+    assert "short' has a context of 1, but training needs at least 2; choose another" in sentence
+    assert not (tmp_path / "run").exists()
 
 
 def test_a_preset_gives_the_sizes_that_are_not_given():
