@@ -270,12 +270,12 @@ def _end_of_text(tokenizer: TextTokenizer, model: GPT2 | Llama | None) -> int | 
 
 def _files(settings: Settings) -> tuple[list[Path], list[Path]]:
     """The files to train on, and those held out by name."""
-    held_out = [file for path in settings.val or () for file in corpus.text_files(path)]
-    resolved = {file.resolve() for file in held_out}
-    files = [file for file in corpus.text_files(settings.data) if file.resolve() not in resolved]
+    found = [file for path in settings.val or () for file in corpus.text_files(path)]
+    held_out = {file.resolve(): file for file in found}  # named by its folder, too: once
+    files = [file for file in corpus.text_files(settings.data) if file.resolve() not in held_out]
     if not files:
         raise ValueError(f"--val names every text of {settings.data}; none is left to train on.")
-    return files, held_out
+    return files, [*held_out.values()]
 
 
 def _read_texts(

@@ -139,6 +139,7 @@ def test_texts_held_out_by_name_are_not_trained_on(tmp_path, capsys):
         ("file", [texts / "b.txt"], 603, 302),
         ("folder", [texts / "deep"], 803, 102),
         ("both", [texts / "a.txt", texts / "deep"], 302, 603),
+        ("twice", [texts / "deep", texts / "deep" / "c.txt"], 803, 102),
         ("elsewhere", [write_story(tmp_path, 50)], 904, 52),
     ):
         options = ("--val", *held, *SMALL, "--steps", 1)
