@@ -128,6 +128,7 @@ def _new(folder: Path, given: Mapping[str, Any], held: ExitStack | None) -> Run:
         warnings.warn(
             "--special has no effect: the vocabulary has no such tokens.", UserWarning, stacklevel=2
         )
+    _check_prompt(settings, tokenizer)
     end_of_text = _end_of_text(tokenizer, model)
     if model is None:
         model = _fresh_model(settings, tokenizer, end_of_text)
@@ -163,6 +164,7 @@ def _resumed(folder: Path, given: Mapping[str, Any]) -> Run:
     model, optimizer, step, seconds, settings, data = load_state(folder)
     settings = resumed_settings(settings, given, step)
     tokenizer = tokenizer_from_folder(folder)
+    _check_prompt(settings, tokenizer)
     end_of_text = _end_of_text(tokenizer, model)
     files = _files(settings)
     texts = _kept_texts(folder, corpus.source_key(tokenizer, settings.special, *files), data)
@@ -258,6 +260,14 @@ def _copy_vocabulary(folder: Path, source: str, *, generation_config: bool) -> N
         if name != GENERATION_CONFIG or generation_config:
             with replacing(folder / name) as (temporary,):
                 temporary.write_bytes(data)
+
+
+def _check_prompt(settings: Settings, tokenizer: TextTokenizer) -> None:
+    """Raise ValueError for a --sample-prompt that the vocabulary cannot write."""
+    try:
+        tokenizer.encode(settings.sample_prompt)
+    except ValueError as error:
+        raise ValueError(f"--sample-prompt: {error}") from None
 
 
 def _end_of_text(tokenizer: TextTokenizer, model: GPT2 | Llama | None) -> int | None:

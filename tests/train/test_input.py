@@ -241,6 +241,24 @@ def test_fine_tuning_refuses_what_does_not_fit_the_model(tmp_path, capsys):
     assert not (tmp_path / "run").exists()
 
 
+def test_a_prompt_that_the_vocabulary_cannot_write_is_refused(tmp_path, capsys):
+    model, out = write_tiny_gpt2(tmp_path / "model"), tmp_path / "run"
+    vocab = json.loads((model / "vocab.json").read_text("utf-8"))
+    del vocab["%"]
+    (model / "vocab.json").write_text(json.dumps(vocab), "utf-8")
+    common = ("--vocab-from", model, *SMALL, "--steps", 1, "--sample-every", 1)
+    new = ("--data", write_story(tmp_path), "--out", out, *common)
+    sentence = refuse(capsys, *new, "--sample-prompt", "50%")
+    assert "error: --sample-prompt: " in sentence
+    assert not out.exists()
+    assert run(*new) == 0
+    before = weights(out)
+    capsys.readouterr()
+    more = ("--steps", 2, "--sample-prompt", "50%")
+    assert "error: --sample-prompt: " in refuse(capsys, "--out", out, "--resume", *more)
+    assert weights(out) == before
+
+
 def test_a_preset_gives_the_sizes_that_are_not_given():
     settings = new_settings({"data": "text.txt", "preset": "gpt2", "n_layer": 3})
     sizes = settings.n_layer, settings.n_head, settings.n_embd, settings.context
