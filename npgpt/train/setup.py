@@ -129,6 +129,8 @@ def _new(folder: Path, given: Mapping[str, Any], held: ExitStack | None) -> Run:
             "--special has no effect: the vocabulary has no such tokens.", UserWarning, stacklevel=2
         )
     _check_prompt(settings, tokenizer)
+    if settings.init is not None and settings.vocab_from is not None:
+        _check_same_ids(tokenizer, settings.init, settings.vocab_from)
     end_of_text = _end_of_text(tokenizer, model)
     if model is None:
         model = _fresh_model(settings, tokenizer, end_of_text)
@@ -260,6 +262,24 @@ def _copy_vocabulary(folder: Path, source: str, *, generation_config: bool) -> N
         if name != GENERATION_CONFIG or generation_config:
             with replacing(folder / name) as (temporary,):
                 temporary.write_bytes(data)
+
+
+def _check_same_ids(tokenizer: TextTokenizer, init: str, vocab_from: str) -> None:
+    """Raise ValueError if an id of the vocabulary beside the model `init` is another token here.
+
+    Tokens may be added. A model without a vocabulary that can be read is not checked.
+    """
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # it is compared only
+            known = load_tokenizer(init).bytes_of
+    except (OSError, ValueError, ImportError):
+        return
+    if changed := [n for n, text in known.items() if tokenizer.bytes_of.get(n) != text]:
+        raise ValueError(
+            f"--vocab-from {vocab_from} lacks id {min(changed)} of the vocabulary that {init!r} "
+            "has, or gives it to another token; leave out --vocab-from."
+        )
 
 
 def _check_prompt(settings: Settings, tokenizer: TextTokenizer) -> None:

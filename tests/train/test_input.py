@@ -241,6 +241,23 @@ def test_fine_tuning_refuses_what_does_not_fit_the_model(tmp_path, capsys):
     assert not (tmp_path / "run").exists()
 
 
+def test_fine_tuning_refuses_a_vocabulary_that_changes_ids(tmp_path, capsys):
+    model, other = (write_tiny_gpt2(tmp_path / name) for name in ("model", "other"))
+    out = tmp_path / "run"
+    options = ("--data", write_story(tmp_path), "--out", out, "--steps", 1, "--batch-size", 2)
+    both = (*options, "--init", model, "--vocab-from", other)
+    vocab = json.loads((other / "vocab.json").read_text("utf-8"))
+    for changed in ({"<|endoftext|>": 257}, {"<|endoftext|>": 257, "th": 256}):
+        (other / "vocab.json").write_text(json.dumps({**vocab, **changed}), "utf-8")
+        (other / "merges.txt").write_text("#version: 0.2\n" + "t h\n" * ("th" in changed), "utf-8")
+        assert "other lacks id 256 of the vocabulary that" in refuse(capsys, *both)
+        assert not out.exists()
+    (model / "vocab.json").unlink()  # a model without a vocabulary takes any
+    (other / "vocab.json").write_text(json.dumps(vocab), "utf-8")
+    (other / "merges.txt").write_text("#version: 0.2\n", "utf-8")
+    assert run(*both) == 0
+
+
 def test_a_prompt_that_the_vocabulary_cannot_write_is_refused(tmp_path, capsys):
     model, out = write_tiny_gpt2(tmp_path / "model"), tmp_path / "run"
     vocab = json.loads((model / "vocab.json").read_text("utf-8"))
