@@ -16,12 +16,16 @@ from npgpt.text.unknown import warn_of_unknown
 if TYPE_CHECKING:
     from npgpt.text.tokenizer import TextTokenizer
 
+VOCABULARY_TEXTS = ("merges.txt", "vocab.txt")  # no texts where one of these lies beside them:
+BESIDE_VOCABULARIES = ("config.json", "vocab.json", "tokenizer.json")
+
 
 def text_files(path: str | os.PathLike[str]) -> list[Path]:
     """The file itself, or all `.txt` files of a folder and its folders, sorted by name.
 
     They are the same on every system: `.TXT` is `.txt`, capitals come first, and what begins with
     a dot is left out, such as the `._a.txt` that macOS puts beside `a.txt` on other file systems.
+    So are the vocabulary files of models and of training runs, which may lie in these folders.
 
     Raises FileNotFoundError for a path that is not there, or a folder without any.
     """
@@ -33,9 +37,15 @@ def text_files(path: str | os.PathLike[str]) -> list[Path]:
     found = [file for file in path.rglob("*") if file.suffix.lower() == ".txt" and file.is_file()]
     names = sorted(file.relative_to(path).parts for file in found)
     files = [path.joinpath(*name) for name in names if not any(p.startswith(".") for p in name)]
+    files = [file for file in files if not _is_vocabulary(file)]
     if not files:
         raise FileNotFoundError(f"{path} holds no .txt file.")
     return files
+
+
+def _is_vocabulary(file: Path) -> bool:
+    beside = (file.with_name(name) for name in BESIDE_VOCABULARIES)
+    return file.name in VOCABULARY_TEXTS and any(other.is_file() for other in beside)
 
 
 def read_text(path: Path) -> str:

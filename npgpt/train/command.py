@@ -12,6 +12,7 @@ import math
 import signal
 import sys
 import time
+import warnings
 from collections.abc import Iterator, Sequence
 from typing import Any, TextIO
 
@@ -101,7 +102,7 @@ def _steps(run: Run, ranks: Ranks | None) -> Iterator[Report]:
 def _train(
     run: Run, prompt: list[int], log: TextIO, caught: list[int], ranks: Ranks | None
 ) -> None:
-    """All steps from here on, with what is due after each: evaluation, sample, save."""
+    """All steps from here on, with what is due after each: evaluation, save, sample."""
     settings, start, size = run.settings, time.monotonic(), _tokens_per_step(run)
     limit = math.inf if settings.time_limit is None else 60 * settings.time_limit
     with progress_bar(run.step, settings.steps, size) as bar:
@@ -117,8 +118,6 @@ def _train(
             write_row(log, row)
             bar.set_description_str(progress_text(step, settings.steps, report.loss), refresh=False)
             bar.update(size)
-            if settings.sample_every and (last or _due(step, settings.sample_every)):
-                say(_sample(run, prompt, step))
             stopping = bool(caught) or time.monotonic() - start > limit
             if ranks is not None:
                 stopping = ranks.any(stopping)
@@ -127,6 +126,8 @@ def _train(
                     _check_useful(run, step)
                 run.save(step, seconds, going_on=not (last or stopping))
                 drawn = plot_log(run.folder)
+            if settings.sample_every and (last or _due(step, settings.sample_every)):
+                _say_sample(run, prompt, step)
             if last or stopping:
                 break
     print(f"{'done' if last else 'stopped'} after step {step}; saved in {run.folder}")
@@ -149,6 +150,17 @@ def _evaluate(run: Run, report: Report) -> tuple[float, float]:
         f"perplexity {held_out.perplexity:.2f}, {held_out.bits_per_byte:.4f} bits per byte"
     )
     return held_out.loss, held_out.bits_per_byte
+
+
+def _say_sample(run: Run, prompt: list[int], step: int) -> None:
+    """Print a sample, or warn of what went wrong: no sample is worth the end of a run."""
+    try:
+        sample = _sample(run, prompt, step)
+    except ValueError as error:
+        text = f"no sample was written after step {step}: {error}"
+        warnings.warn(text, UserWarning, stacklevel=2)
+    else:
+        say(sample)
 
 
 def _sample(run: Run, prompt: list[int], step: int) -> str:

@@ -128,6 +128,9 @@ def _new(folder: Path, given: Mapping[str, Any], held: ExitStack | None) -> Run:
         warnings.warn(
             "--special has no effect: the vocabulary has no such tokens.", UserWarning, stacklevel=2
         )
+    _check_prompt(settings, tokenizer)
+    if settings.init is not None and settings.vocab_from is not None:
+        _check_same_ids(tokenizer, settings.init, settings.vocab_from)
     end_of_text = _end_of_text(tokenizer, model)
     if model is None:
         model = _fresh_model(settings, tokenizer, end_of_text)
@@ -135,6 +138,11 @@ def _new(folder: Path, given: Mapping[str, Any], held: ExitStack | None) -> Run:
     if settings.context > model.context:
         raise ValueError(
             f"--context {settings.context} exceeds the model's {model.context} positions."
+        )
+    if settings.context < 2:
+        raise ValueError(
+            f"{settings.init!r} has a context of {settings.context}, but training needs at least "
+            "2; choose another model for --init."
         )
     texts = _read_texts(files, settings, tokenizer, end_of_text)
     _check_texts(texts, settings, model.rows)
@@ -158,6 +166,7 @@ def _resumed(folder: Path, given: Mapping[str, Any]) -> Run:
     model, optimizer, step, seconds, settings, data = load_state(folder)
     settings = resumed_settings(settings, given, step)
     tokenizer = tokenizer_from_folder(folder)
+    _check_prompt(settings, tokenizer)
     end_of_text = _end_of_text(tokenizer, model)
     files = _files(settings)
     texts = _kept_texts(folder, corpus.source_key(tokenizer, settings.special, *files), data)
@@ -255,6 +264,32 @@ def _copy_vocabulary(folder: Path, source: str, *, generation_config: bool) -> N
                 temporary.write_bytes(data)
 
 
+def _check_same_ids(tokenizer: TextTokenizer, init: str, vocab_from: str) -> None:
+    """Raise ValueError if an id of the vocabulary beside the model `init` is another token here.
+
+    Tokens may be added. A model without a vocabulary that can be read is not checked.
+    """
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # it is compared only
+            known = load_tokenizer(init).bytes_of
+    except (OSError, ValueError, ImportError):
+        return
+    if changed := [n for n, text in known.items() if tokenizer.bytes_of.get(n) != text]:
+        raise ValueError(
+            f"--vocab-from {vocab_from} lacks id {min(changed)} of the vocabulary that {init!r} "
+            "has, or gives it to another token; leave out --vocab-from."
+        )
+
+
+def _check_prompt(settings: Settings, tokenizer: TextTokenizer) -> None:
+    """Raise ValueError for a --sample-prompt that the vocabulary cannot write."""
+    try:
+        tokenizer.encode(settings.sample_prompt)
+    except ValueError as error:
+        raise ValueError(f"--sample-prompt: {error}") from None
+
+
 def _end_of_text(tokenizer: TextTokenizer, model: GPT2 | Llama | None) -> int | None:
     """The id between texts: the configuration's end-of-text, if the vocabulary has it."""
     if model is not None:
@@ -265,12 +300,12 @@ def _end_of_text(tokenizer: TextTokenizer, model: GPT2 | Llama | None) -> int | 
 
 def _files(settings: Settings) -> tuple[list[Path], list[Path]]:
     """The files to train on, and those held out by name."""
-    held_out = [file for path in settings.val or () for file in corpus.text_files(path)]
-    resolved = {file.resolve() for file in held_out}
-    files = [file for file in corpus.text_files(settings.data) if file.resolve() not in resolved]
+    found = [file for path in settings.val or () for file in corpus.text_files(path)]
+    held_out = {file.resolve(): file for file in found}  # named by its folder, too: once
+    files = [file for file in corpus.text_files(settings.data) if file.resolve() not in held_out]
     if not files:
         raise ValueError(f"--val names every text of {settings.data}; none is left to train on.")
-    return files, held_out
+    return files, [*held_out.values()]
 
 
 def _read_texts(

@@ -42,6 +42,15 @@ def test_the_same_files_in_the_same_order_on_every_system(tmp_path, monkeypatch)
     assert found == ["B.txt", "a.TXT", "c.txt", "d/C.txt", "d/a.Txt"]
 
 
+@pytest.mark.parametrize("beside", ["config.json", "vocab.json", "tokenizer.json"])
+def test_the_vocabulary_of_a_model_is_no_text(tmp_path, beside):
+    for name in ("merges.txt", "run/a.txt", "run/merges.txt", "run/vocab.txt", f"run/{beside}"):
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_text("x", encoding="utf-8")
+    found = [path.relative_to(tmp_path).as_posix() for path in data.text_files(tmp_path)]
+    assert found == ["merges.txt", "run/a.txt"]
+
+
 def test_the_home_folder_holds_texts_too(tmp_path, file, monkeypatch):
     for name in ("HOME", "USERPROFILE"):
         monkeypatch.setenv(name, str(tmp_path))

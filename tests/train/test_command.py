@@ -16,6 +16,7 @@ import pytest
 import npgpt
 from npgpt.files import io
 from npgpt.files.safetensors_file import read_tensors
+from npgpt.models.gpt2.model import GPT2
 from npgpt.train import command, log, steps
 from tests.builders.gpt2 import write_tiny_gpt2
 from tests.train.training_runs import (
@@ -138,6 +139,7 @@ def test_texts_held_out_by_name_are_not_trained_on(tmp_path, capsys):
         ("file", [texts / "b.txt"], 603, 302),
         ("folder", [texts / "deep"], 803, 102),
         ("both", [texts / "a.txt", texts / "deep"], 302, 603),
+        ("twice", [texts / "deep", texts / "deep" / "c.txt"], 803, 102),
         ("elsewhere", [write_story(tmp_path, 50)], 904, 52),
     ):
         options = ("--val", *held, *SMALL, "--steps", 1)
@@ -241,6 +243,25 @@ def test_a_disk_too_full_for_picture_and_model_ends_no_run(tmp_path, capsys, mon
     assert facts(out)["step"] == 4
     param = read_tensors(out / "state.safetensors")["params.wte.weight"]
     np.testing.assert_array_equal(npgpt.from_pretrained(out).params["wte.weight"], param)
+
+
+@pytest.mark.filterwarnings("default")
+def test_a_sample_that_cannot_be_written_ends_no_run(tmp_path, capsys, monkeypatch):
+    """It is written after the save that is due at the same step."""
+    text, out = write_story(tmp_path), tmp_path / "run"
+    saved = []
+
+    def fail(*_, **__):
+        saved.append(facts(out)["step"])
+        raise ValueError("every id is forbidden; nothing can be generated.")
+
+    monkeypatch.setattr(GPT2, "generate", fail)
+    options = (*SMALL, "--steps", 4, "--sample-every", 2)
+    assert run("--data", text, "--out", out, *options) == 0
+    err = capsys.readouterr().err
+    for step in (2, 4):
+        assert f"warning: no sample was written after step {step}: every id is forbidden; " in err
+    assert saved == [2, 4]
 
 
 @pytest.mark.filterwarnings("default")

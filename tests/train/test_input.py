@@ -235,6 +235,45 @@ def test_fine_tuning_refuses_what_does_not_fit_the_model(tmp_path, capsys):
     assert "--context 33 exceeds the model's 32 positions." in sentence
     sentence = refuse(capsys, *common, "--init", small)
     assert "the vocabulary gives id 121, but the model has only 100 ids." in sentence
+    short = write_tiny_gpt2(tmp_path / "short", n_positions=1)
+    sentence = refuse(capsys, *common, "--init", short)
+    assert "short' has a context of 1, but training needs at least 2; choose another" in sentence
+    assert not (tmp_path / "run").exists()
+
+
+def test_fine_tuning_refuses_a_vocabulary_that_changes_ids(tmp_path, capsys):
+    model, other = (write_tiny_gpt2(tmp_path / name) for name in ("model", "other"))
+    out = tmp_path / "run"
+    options = ("--data", write_story(tmp_path), "--out", out, "--steps", 1, "--batch-size", 2)
+    both = (*options, "--init", model, "--vocab-from", other)
+    vocab = json.loads((other / "vocab.json").read_text("utf-8"))
+    for changed in ({"<|endoftext|>": 257}, {"<|endoftext|>": 257, "th": 256}):
+        (other / "vocab.json").write_text(json.dumps({**vocab, **changed}), "utf-8")
+        (other / "merges.txt").write_text("#version: 0.2\n" + "t h\n" * ("th" in changed), "utf-8")
+        assert "other lacks id 256 of the vocabulary that" in refuse(capsys, *both)
+        assert not out.exists()
+    (model / "vocab.json").unlink()  # a model without a vocabulary takes any
+    (other / "vocab.json").write_text(json.dumps(vocab), "utf-8")
+    (other / "merges.txt").write_text("#version: 0.2\n", "utf-8")
+    assert run(*both) == 0
+
+
+def test_a_prompt_that_the_vocabulary_cannot_write_is_refused(tmp_path, capsys):
+    model, out = write_tiny_gpt2(tmp_path / "model"), tmp_path / "run"
+    vocab = json.loads((model / "vocab.json").read_text("utf-8"))
+    del vocab["%"]
+    (model / "vocab.json").write_text(json.dumps(vocab), "utf-8")
+    common = ("--vocab-from", model, *SMALL, "--steps", 1, "--sample-every", 1)
+    new = ("--data", write_story(tmp_path), "--out", out, *common)
+    sentence = refuse(capsys, *new, "--sample-prompt", "50%")
+    assert "error: --sample-prompt: " in sentence
+    assert not out.exists()
+    assert run(*new) == 0
+    before = weights(out)
+    capsys.readouterr()
+    more = ("--steps", 2, "--sample-prompt", "50%")
+    assert "error: --sample-prompt: " in refuse(capsys, "--out", out, "--resume", *more)
+    assert weights(out) == before
 
 
 def test_a_preset_gives_the_sizes_that_are_not_given():

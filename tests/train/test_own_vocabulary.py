@@ -101,12 +101,21 @@ def test_nothing_is_learned_from_what_is_held_out(tmp_path, special):
 
 def test_held_out_texts_are_not_learned_from_and_all_of_the_others_is(tmp_path):
     text, other = write_story(tmp_path), tmp_path / "other.txt"
-    other.write_text("zq" * 300, encoding="utf-8")
+    other.write_text("zq" * 3000, encoding="utf-8")
     options = (*SMALL, "--steps", 1, "--vocab-size", 265)
     for name, part, known in (("a", ("--val", other), False), ("b", ("--val", text), True)):
         assert run("--data", tmp_path, "--out", tmp_path / name, *part, *options) == 0
         tokens = npgpt.load_tokenizer(tmp_path / name).bytes_of.values()
         assert any(b"zqzq" in token for token in tokens) == known
+
+
+def test_a_run_among_its_texts_is_resumed(tmp_path):
+    write_story(tmp_path)
+    out = tmp_path / "run"
+    options = (*SMALL, "--steps", 1, "--vocab-size", 300)
+    assert run("--data", tmp_path, "--out", out, *options) == 0
+    assert run("--out", out, "--resume", "--steps", 2) == 0
+    assert facts(out)["step"] == 2
 
 
 @pytest.mark.parametrize("text", [POEM * 13, CODE * 30])
