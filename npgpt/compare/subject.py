@@ -69,3 +69,10 @@ class Subject(NamedTuple):
     def option(self, keys: Iterable[str]) -> str | None:
         """That of the keys which this configuration has."""
         return next((key for key in keys if hasattr(self.model.config, key)), None)
+
+
+def raw_scores(went: Stations, attention: str) -> np.ndarray:
+    """q·k of all pairs; keys may be shared by several heads."""
+    q, k = went[f"{attention}.q"], went[f"{attention}.k"]
+    raw: np.ndarray = q @ np.repeat(k, len(q) // len(k), axis=0).swapaxes(-1, -2)
+    return raw
