@@ -43,6 +43,7 @@ def shared_heads(s: Subject) -> Iterator[Hypothesis]:
 
 
 def rotations(s: Subject) -> Iterator[Hypothesis]:
+    """Queries and keys turned by another angle, in other pairs, or not at all."""
     if not isinstance(s.model, Llama):
         return
 
@@ -123,7 +124,9 @@ def rotations_back(s: Subject) -> Iterator[Hypothesis]:
 
 
 def gates(s: Subject) -> Iterator[Hypothesis]:
-    params, exchanged = s.model.params, dict[str, np.ndarray]()
+    """The two matrices that widen, one for the other."""
+    params = s.model.params
+    exchanged: dict[str, np.ndarray] = {}
     for gate in params:
         up = gate.replace(".mlp.gate_proj.", ".mlp.up_proj.")
         if up != gate:
