@@ -121,7 +121,8 @@ def _check_vacant(folder: Path) -> None:
 def _new(folder: Path, given: Mapping[str, Any], held: ExitStack | None) -> Run:
     settings = new_settings(given)
     model = None if settings.init is None else _initial_model(settings, settings.init)
-    source, files = settings.vocab_from or settings.init, _files(settings)
+    source = settings.init if settings.vocab_from is None else settings.vocab_from
+    files = _files(settings)
     merges = _learned_merges(settings, files)
     tokenizer = tokenizer_of(merges) if source is None else load_tokenizer(source)
     if settings.special and not tokenizer.special_tokens_set:

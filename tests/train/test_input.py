@@ -70,6 +70,17 @@ def test_settings_that_do_not_fit(tmp_path, capsys, options, message):
     assert not out.exists()
 
 
+@pytest.mark.parametrize("option", ["--data", "--out", "--val", "--vocab-from", "--init"])
+def test_an_empty_argument_is_refused(tmp_path, capsys, monkeypatch, option):
+    """As an unset variable of the shell gives; it is not the folder where one stands."""
+    write_story(tmp_path)
+    monkeypatch.chdir(tmp_path)
+    paths = {"--data": tmp_path, "--out": tmp_path / "run", option: ""}
+    arguments = [word for pair in paths.items() for word in pair]
+    assert "is empty; give" in refuse(capsys, *arguments)
+    assert len([*tmp_path.iterdir()]) == 1
+
+
 def test_there_must_be_something_to_do(tmp_path, capsys):
     out = tmp_path / "run"
     assert "nothing to train on: name a text" in refuse(capsys, "--out", out)
