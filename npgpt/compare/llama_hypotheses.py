@@ -49,10 +49,8 @@ def rotations(s: Subject) -> Iterator[Hypothesis]:
 
     def turned(how: Callable[..., np.ndarray]) -> Edit:
         def edit(_: str, array: np.ndarray, __: Stations) -> np.ndarray:
-            T = array.shape[-2]
-            cos, sin = rotation(np.arange(T), s.model.config.rotary.frequencies(T))
-            cos, sin = cos.astype(array.dtype), sin.astype(array.dtype)
-            return how(rope_backward(array, (cos, sin)), cos, sin)
+            cos_sin = _cos_sin(s, array)
+            return how(rope_backward(array, cos_sin), *cos_sin)
 
         return edit
 
@@ -77,6 +75,13 @@ def rotations(s: Subject) -> Iterator[Hypothesis]:
     yield s.edited(says, names, lambda _, array, __: in_pairs(array))
 
 
+def _cos_sin(s: Subject, heads: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Of the angles of all positions of queries or keys [H, T, d_h]."""
+    T = heads.shape[-2]
+    cos, sin = rotation(np.arange(T), s.model.config.rotary.frequencies(T))
+    return cos.astype(heads.dtype), sin.astype(heads.dtype)
+
+
 def rotations_back(s: Subject) -> Iterator[Hypothesis]:
     """Gradients of queries and keys that are not turned back, or turned on."""
     params = s.model.params
@@ -97,11 +102,9 @@ def rotations_back(s: Subject) -> Iterator[Hypothesis]:
         def arriving(went: Stations, attn: str, part: str) -> tuple[np.ndarray, np.ndarray]:
             """[T, H d_h]: as it should be, and as it is."""
             dpart = went[f"{GRAD}{attn}.{part}"]
-            T = dpart.shape[-2]
-            cos, sin = rotation(np.arange(T), s.model.config.rotary.frequencies(T))
-            cos_sin = cos.astype(dpart.dtype), sin.astype(dpart.dtype)
+            cos_sin = _cos_sin(s, dpart)
             both = rope_backward(dpart, cos_sin), how(dpart, *cos_sin)
-            right, wrong = (x.swapaxes(0, 1).reshape(T, -1) for x in both)
+            right, wrong = (x.swapaxes(0, 1).reshape(dpart.shape[-2], -1) for x in both)
             return right, wrong
 
         def edit(name: str, array: np.ndarray, went: Stations) -> np.ndarray:

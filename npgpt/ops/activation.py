@@ -138,7 +138,8 @@ def relu_backward(dy: np.ndarray, saved: np.ndarray) -> np.ndarray:
 def silu_forward(x: np.ndarray) -> tuple[np.ndarray, tuple[np.ndarray, np.ndarray]]:
     """SiLU (swish): y = x σ(x), with σ(x) = 1 / (1 + exp(-x)).
 
-    Far on the left, in float32 below -88, exp(-x) overflows, and y is the 0 that it is up to 1e-36.
+    Far on the left, in float32 below -88, exp(-x) overflows and y becomes 0; it is closer to 0 than
+    1e-36 there.
 
     Args:
         x: any shape.

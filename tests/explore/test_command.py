@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import sys
 from typing import Any
 
 import numpy as np
@@ -38,6 +39,13 @@ def test_a_page_is_written(run, tmp_path, write) -> None:
     assert data["text"] == "The cat"
     assert data["start"] == {"position": 3, "target": None, "foil": None}
     assert not list(tmp_path.glob(".npgpt*"))
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="elsewhere names of files are text")
+def test_a_folder_whose_name_is_no_utf_8(run, tmp_path) -> None:
+    folder = write_tiny_gpt2(tmp_path / "caf\udce9")
+    assert run("The cat", "--model", folder)[0] == 0
+    assert data_of(tmp_path / "explore.html")["model"].endswith("caf\ufffd")
 
 
 def test_target_and_foil_by_text_and_by_id(run, tmp_path) -> None:
